@@ -1,0 +1,1 @@
+"""Logic without a screen: settings, hardware, models, backends and the router."""

@@ -1,0 +1,1 @@
+"""Adapters to engines, and the supervisor of their worker processes."""

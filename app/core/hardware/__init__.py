@@ -1,0 +1,1 @@
+"""What this machine has: memory, swap and GPUs, one file per system."""

@@ -1,0 +1,1 @@
+"""What is on disk and what it costs: headers, memory plans, presets, catalogue, downloads."""

@@ -1,0 +1,1 @@
+"""The watchdog process and the app's link to it."""

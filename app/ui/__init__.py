@@ -1,0 +1,1 @@
+"""Tray and settings panel: the only rooms that know Qt."""
