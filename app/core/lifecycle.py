@@ -82,16 +82,18 @@ class ExitCause(StrEnum):
         return self in {ExitCause.STOPPED_BY_USER, ExitCause.UNLOADED, ExitCause.APP_GONE}
 
 
-_MEMORY_CAUSES = frozenset({
-    ExitCause.CAP_EXCEEDED,
-    ExitCause.MACHINE_MEMORY_LOW,
-    ExitCause.SWAPPING,
-    ExitCause.THRASHING,
-    ExitCause.GPU_MEMORY,
-    ExitCause.CANCEL_TIMED_OUT,
-    ExitCause.KERNEL_OOM,
-    ExitCause.ALLOCATION_FAILED,
-})
+_MEMORY_CAUSES = frozenset(
+    {
+        ExitCause.CAP_EXCEEDED,
+        ExitCause.MACHINE_MEMORY_LOW,
+        ExitCause.SWAPPING,
+        ExitCause.THRASHING,
+        ExitCause.GPU_MEMORY,
+        ExitCause.CANCEL_TIMED_OUT,
+        ExitCause.KERNEL_OOM,
+        ExitCause.ALLOCATION_FAILED,
+    }
+)
 
 
 class CapKind(StrEnum):
