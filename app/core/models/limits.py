@@ -1,0 +1,90 @@
+"""How much of each memory models may take here: the user's caps and the desktop's reserves. Pure.
+
+Made from settings and machine, given to `fit.judge` and `presets.choose`. Reserves that the user has
+not set follow the machine.
+"""
+
+from dataclasses import dataclass
+
+from app.core.hardware.machine import Gpu, Machine
+from app.core.settings import Settings
+from app.core.settings_meta import GIB, MIB
+
+RAM_RESERVE_SHARE = 0.10
+RAM_RESERVE_MIN_BYTES = 1536 * MIB
+RAM_RESERVE_MAX_BYTES = 6 * GIB
+"""A tenth of RAM, at least 1.5 and at most 6 GiB: below it desktops here began to reclaim."""
+
+DISPLAY_RESERVE_SHARE = 0.08
+DISPLAY_RESERVE_MIN_BYTES = 512 * MIB
+DISPLAY_RESERVE_MAX_BYTES = 1536 * MIB
+"""Compositor, browser and a video call on the card that drives the screen."""
+
+BARE_RESERVE_BYTES = 256 * MIB
+"""A card without a screen: the driver's own pages, and allocations that do not pack."""
+
+GPU_MARGIN_BYTES = 128 * MIB
+"""Kept of what is free now: other programs breathe between the reading and the load."""
+
+INTEGRATED_SHARE = 0.75
+"""Of the RAM that is available, the share that an integrated GPU may take."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuLimit:
+    """What holds on one GPU, in bytes; a cap of 0 is none."""
+
+    device: str
+    reserve_bytes: int
+    cap_bytes: int = 0
+    margin_bytes: int = GPU_MARGIN_BYTES
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What holds on this machine, in bytes; a cap of 0 is none."""
+
+    ram_reserve_bytes: int
+    ram_cap_bytes: int = 0
+    gpus: tuple[GpuLimit, ...] = ()
+
+    def gpu(self, device: str) -> GpuLimit:
+        """The limits of a device; those of a bare card where it is not known."""
+        for limit in self.gpus:
+            if limit.device == device:
+                return limit
+        return GpuLimit(device, BARE_RESERVE_BYTES)
+
+
+def limits_from(settings: Settings, machine: Machine) -> Limits:
+    """The user's caps and reserves, and what follows from the machine where none is set."""
+    memory = settings.memory
+    return Limits(
+        ram_reserve_bytes=memory.ram_reserve_bytes or default_ram_reserve(machine.ram_total_bytes),
+        ram_cap_bytes=memory.ram_cap_bytes,
+        gpus=tuple(
+            GpuLimit(
+                gpu.device,
+                memory.gpu_reserve_bytes.get(gpu.device) or default_gpu_reserve(gpu),
+                memory.gpu_caps_bytes.get(gpu.device, 0),
+                0 if gpu.is_integrated else GPU_MARGIN_BYTES,
+            )
+            for gpu in machine.gpus
+        ),
+    )
+
+
+def default_ram_reserve(ram_total_bytes: int) -> int:
+    """RAM kept for the desktop, in bytes."""
+    wanted = int(ram_total_bytes * RAM_RESERVE_SHARE)
+    return max(RAM_RESERVE_MIN_BYTES, min(RAM_RESERVE_MAX_BYTES, wanted))
+
+
+def default_gpu_reserve(gpu: Gpu) -> int:
+    """Memory of a GPU kept for the desktop, in bytes."""
+    if gpu.is_integrated:
+        return 0  # its memory is RAM, whose own reserve stands in
+    if not gpu.has_display:
+        return BARE_RESERVE_BYTES
+    wanted = int(gpu.total_bytes * DISPLAY_RESERVE_SHARE)
+    return max(DISPLAY_RESERVE_MIN_BYTES, min(DISPLAY_RESERVE_MAX_BYTES, wanted))
