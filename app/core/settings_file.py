@@ -5,6 +5,7 @@ kept beside under another name, so that nothing the user wrote is lost.
 Thread: one `SettingsFile` belongs to the core loop, or to one verb of the command line.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Iterator
@@ -82,7 +83,8 @@ class SettingsFile:
             )
             scratch.replace(self.path)
         except OSError as error:
-            scratch.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                scratch.unlink()
             raise FolderUnusable(
                 f"Settings cannot be saved to {self.path}: {error.strerror}. "
                 "Make the folder writable and try again.",
