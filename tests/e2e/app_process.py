@@ -10,7 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 
@@ -72,7 +72,7 @@ class AppProcess:
         self.process: subprocess.Popen[bytes]
         self.family: dict[int, psutil.Process] = {}
 
-    def __enter__(self) -> "AppProcess":
+    def __enter__(self) -> Self:
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
