@@ -1,0 +1,457 @@
+"""Decides which request gets which slot, and which model is loaded or unloaded for it. Pure.
+
+The dispatcher calls it on the core loop, with the time, and carries its decisions out (`Effects`).
+
+On a new ticket, in this order:
+ 1. The door is closed (paused, stopping, memory pressure, cool-down): refused.
+ 2. The model is ready and a slot is free that nobody senior waits for: granted.
+ 3. Every slot is taken and the policy is `reject`, or `degrade` and there is a fallback: refused.
+ 4. The queue is full: refused, with the time after which it is worth to come back.
+ 5. Otherwise it waits.
+Whenever anything has changed, in this order:
+ 6. Tickets that have waited too long are refused.
+ 7. Free slots go to the waiting, senior first (`Ticket.rank_s`), while the slots' KV cells hold them.
+ 8. A draining model without requests is unloaded; one that drains for nobody any more is ready again.
+ 9. One model is loaded at a time, for the most senior ticket; all of a model's tickets join its load.
+10. A load that lacks memory makes room by the bytes it lacks: idle models first, least recently used;
+    then one that is busy is drained, once nobody waits for it or the patience is over; never a pinned
+    one; never is a model unloaded that answers a request. What cannot make room is refused.
+11. A model that nobody has used for its idle timeout is unloaded.
+"""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Literal, Protocol
+
+from app.core.router.tickets import OPEN, Admission, Refusal, RefusalKind, Ticket
+
+Overload = Literal["queue", "reject", "degrade"]
+
+MIN_RETRY_S = 1
+MAX_RETRY_S = 60  # claude gives up at once on more
+USUAL_HOLD_S = 10.0
+
+
+class Place(StrEnum):
+    """Where a model is, as the scheduler knows it."""
+
+    UNLOADED = "unloaded"
+    LOADING = "loading"
+    READY = "ready"
+    DRAINING = "draining"
+    UNLOADING = "unloading"
+
+
+class Effects(Protocol):
+    """Carries decisions out. None of these may call back into the scheduler before it returns."""
+
+    def start_load(self, model_id: str) -> None:
+        """Answered later by `load_finished` or `load_failed`."""
+        ...
+
+    def unload(self, model_id: str, reason: str) -> None:
+        """Answered later by `unloaded`."""
+        ...
+
+    def grant(self, ticket: Ticket) -> None:
+        """Answered later by `release`."""
+        ...
+
+    def refuse(self, ticket: Ticket, refusal: Refusal) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The user's will, as far as it is about waiting. Times in seconds.
+
+    Attributes:
+        swap_patience_s: how long the queue of a loaded model may keep out another model.
+    """
+
+    max_queue_size: int = 32
+    overload: Overload = "queue"
+    idle_timeout_s: float = 900.0
+    swap_patience_s: float = 10.0
+    pinned: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Model:
+    model_id: str
+    place: Place = Place.UNLOADED
+    slots: int = 1  # of the last load; one is assumed before the first
+    kv_tokens: int = 0  # cells that all slots share; 0 where each has its own
+    bytes_held: int = 0
+    ready_s: float = 0.0
+    used_s: float = 0.0
+    waiting: list[Ticket] = field(default_factory=list)  # senior first
+    held: dict[int, Ticket] = field(default_factory=dict)  # of this worker
+    stale: dict[int, Ticket] = field(default_factory=dict)  # of a worker that has ended
+    is_wanted: bool = False  # a load was asked for without a request
+    lacking_bytes: int = 0  # what the last attempt to load lacked
+    lacking_error: Exception | None = None
+    has_reserved: bool = False  # room was made for it, and is nobody else's
+    drains_for: str | None = None  # "" when the user asked for it
+    granted_at: dict[int, float] = field(default_factory=dict)
+    hold_s: float = USUAL_HOLD_S  # how long a request holds a slot, smoothed
+
+    @property
+    def is_needed(self) -> bool:
+        return bool(self.waiting) or self.is_wanted
+
+    @property
+    def rank_s(self) -> float:
+        return self.waiting[0].rank_s if self.waiting else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class ModelView:
+    model_id: str
+    place: Place
+    slots: int
+    in_flight: int
+    queued: int
+
+
+class Scheduler:
+    """Thread: the core loop, its one writer. `now` is always monotonic seconds."""
+
+    def __init__(self, effects: Effects, policy: Policy) -> None:
+        self._effects = effects
+        self._policy = policy
+        self._admission = OPEN
+        self._models: dict[str, _Model] = {}
+
+    # What has happened.
+
+    def submit(self, ticket: Ticket, now: float) -> None:
+        """A request wants a slot; it is granted, refused or kept."""
+        model = self._model(ticket.model_id)
+        refusal = self._objection(model, ticket)
+        if refusal is not None:
+            self._effects.refuse(ticket, refusal)
+            return
+        at = next(
+            (i for i, other in enumerate(model.waiting) if other.rank_s > ticket.rank_s), None
+        )
+        model.waiting.insert(len(model.waiting) if at is None else at, ticket)
+        self._pump(now)
+
+    def withdraw(self, ticket: Ticket, now: float) -> None:
+        """The client of a waiting ticket has left. One that was granted is released instead."""
+        model = self._model(ticket.model_id)
+        if ticket in model.waiting:
+            model.waiting.remove(ticket)
+            self._pump(now)
+
+    def release(self, ticket: Ticket, now: float) -> None:
+        """The slot of a granted ticket is idle again, or its worker has ended."""
+        model = self._model(ticket.model_id)
+        granted_s = model.granted_at.pop(ticket.ticket_id, now)
+        if model.held.pop(ticket.ticket_id, None) is not None:
+            model.hold_s += 0.2 * (now - granted_s - model.hold_s)
+            model.used_s = now
+        model.stale.pop(ticket.ticket_id, None)
+        self._pump(now)
+
+    def load_finished(
+        self, model_id: str, slots: int, bytes_held: int, now: float, kv_tokens: int = 0
+    ) -> None:
+        """A worker is ready, whoever asked for it.
+
+        Unloading it would give `bytes_held` back; `kv_tokens` are the KV cells that all slots share,
+        0 where each slot has its own.
+        """
+        model = self._model(model_id)
+        self._retire(model)
+        model.place = Place.READY
+        model.slots = max(1, slots)
+        model.kv_tokens = kv_tokens
+        model.bytes_held = bytes_held
+        model.ready_s = model.used_s = now
+        model.is_wanted = False
+        model.lacking_bytes = 0
+        model.lacking_error = None
+        model.drains_for = None
+        self._pump(now)
+
+    def load_failed(
+        self, model_id: str, error: Exception, now: float, lacking_bytes: int = 0
+    ) -> None:
+        """A load ended without a worker; with `lacking_bytes` it was for want of memory alone."""
+        model = self._model(model_id)
+        model.place = Place.UNLOADED
+        if lacking_bytes > 0:
+            model.lacking_bytes = lacking_bytes
+            model.lacking_error = error
+        else:
+            self._give_up(model, error)
+        self._pump(now)
+
+    def unloaded(self, model_id: str, now: float) -> None:
+        """The worker has ended, by our will or not. Its requests are released one by one."""
+        model = self._model(model_id)
+        if model.place is Place.LOADING:
+            return  # `load_failed` comes for it
+        self._retire(model)
+        model.place = Place.UNLOADED
+        model.bytes_held = 0
+        model.drains_for = None
+        self._pump(now)
+
+    # What is wanted.
+
+    def want(self, model_id: str, now: float) -> None:
+        """Load without a request."""
+        model = self._model(model_id)
+        model.is_wanted = model.place not in {Place.READY, Place.LOADING}
+        self._pump(now)
+
+    def drain(self, model_id: str, now: float) -> None:
+        """Unload once its requests are answered; the user's wish outdoes a pin."""
+        model = self._model(model_id)
+        model.is_wanted = False
+        if model.place in {Place.READY, Place.DRAINING}:
+            model.place = Place.DRAINING
+            model.drains_for = ""
+        self._pump(now)
+
+    def set_admission(self, admission: Admission, now: float) -> None:
+        """The gate has opened or closed."""
+        self._admission = admission
+        if admission.empties_queue:
+            refusal = Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
+            for model in self._models.values():
+                self._refuse_all(model, refusal)
+        self._pump(now)
+
+    def set_policy(self, policy: Policy, now: float) -> None:
+        self._policy = policy
+        self._pump(now)
+
+    def tick(self, now: float) -> None:
+        """Time has passed; call it once a second or so."""
+        self._unload_idle(now)
+        self._pump(now)
+
+    # What is so.
+
+    def view(self, model_id: str) -> ModelView:
+        return _view(self._models.get(model_id) or _Model(model_id))
+
+    def views(self) -> tuple[ModelView, ...]:
+        return tuple(_view(model) for model in self._models.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a slot, those of ended workers included."""
+        return sum(len(model.held) + len(model.stale) for model in self._models.values())
+
+    @property
+    def queued(self) -> int:
+        return sum(len(model.waiting) for model in self._models.values())
+
+    def retry_after_s(self, model_id: str) -> int:
+        """When a slot is likely to be free for one more, in whole seconds from 1 to 60."""
+        model = self._model(model_id)
+        return _bounded((len(model.waiting) + 1) / model.slots * model.hold_s)
+
+    # How it is decided.
+
+    def _objection(self, model: _Model, ticket: Ticket) -> Refusal | None:
+        if not self._admission.takes_new:  # 1
+            admission = self._admission
+            return Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
+        if model.place is Place.READY and not model.waiting and self._has_room(model, ticket):  # 2
+            return None
+        is_full = model.place is Place.READY
+        overload = self._policy.overload
+        if is_full and (
+            overload == "reject" or (overload == "degrade" and ticket.may_degrade)
+        ):  # 3
+            sentence = f"All {model.slots} slots of {model.model_id} are taken."
+            return Refusal(RefusalKind.OVERLOADED, sentence, self.retry_after_s(model.model_id))
+        # A model that is not there yet will take as many as it has slots without anyone queueing.
+        backlog = sum(
+            max(0, len(m.waiting) - (0 if m.place is Place.READY else m.slots))
+            for m in self._models.values()
+        )
+        joins_load = not is_full and len(model.waiting) < model.slots
+        if backlog >= self._policy.max_queue_size and not joins_load:  # 4
+            sentence = (
+                f"{backlog} requests are waiting already and the queue takes "
+                f"{self._policy.max_queue_size}."
+            )
+            return Refusal(RefusalKind.OVERLOADED, sentence, self.retry_after_s(model.model_id))
+        return None  # 5
+
+    def _pump(self, now: float) -> None:
+        for model in self._models.values():  # 6
+            self._expire(model, now)
+        if self._admission.grants:  # 7
+            for model in self._models.values():
+                self._grant(model, now)
+        for model in self._models.values():  # 8
+            self._settle_drain(model, now)
+        if self._admission.loads:  # 9
+            self._load_next(now)
+
+    def _expire(self, model: _Model, now: float) -> None:
+        for ticket in [ticket for ticket in model.waiting if ticket.deadline_s <= now]:
+            model.waiting.remove(ticket)
+            sentence = f"The request waited {now - ticket.enqueued_s:.0f} s for {model.model_id}."
+            refusal = Refusal(
+                RefusalKind.WAITED_TOO_LONG, sentence, self.retry_after_s(model.model_id)
+            )
+            self._effects.refuse(ticket, refusal)
+
+    def _grant(self, model: _Model, now: float) -> None:
+        while model.place is Place.READY and model.waiting:
+            ticket = model.waiting[0]
+            if not self._has_room(model, ticket):
+                return
+            model.waiting.pop(0)
+            model.held[ticket.ticket_id] = ticket
+            model.granted_at[ticket.ticket_id] = now
+            model.used_s = now
+            self._effects.grant(ticket)
+
+    @staticmethod
+    def _has_room(model: _Model, ticket: Ticket) -> bool:
+        if len(model.held) >= model.slots:
+            return False
+        if not model.held or not model.kv_tokens:
+            return True
+        taken_tokens = sum(other.size_tokens for other in model.held.values())
+        return taken_tokens + ticket.size_tokens <= model.kv_tokens
+
+    def _settle_drain(self, model: _Model, now: float) -> None:
+        if model.place is not Place.DRAINING:
+            return
+        if model.drains_for and not self._model(model.drains_for).is_needed:
+            model.place = Place.READY
+            model.drains_for = None
+            if self._admission.grants:
+                self._grant(model, now)
+        elif not model.held:
+            reason = f"made room for {model.drains_for}" if model.drains_for else "unloaded by you"
+            self._unload(model, reason)
+
+    def _load_next(self, now: float) -> None:
+        if any(_is_moving(model) for model in self._models.values()):
+            return
+        needed = [m for m in self._models.values() if m.place is Place.UNLOADED and m.is_needed]
+        for model in sorted(needed, key=lambda m: (not m.has_reserved, m.rank_s)):
+            if not model.lacking_bytes:
+                model.place = Place.LOADING
+                model.has_reserved = False
+                self._effects.start_load(model.model_id)
+                return
+            if self._make_room(model, now):  # 10
+                return
+
+    def _make_room(self, model: _Model, now: float) -> bool:
+        """Whether room is being made; the model is tried again once that is done."""
+        others = [
+            other
+            for other in self._models.values()
+            if other.place is Place.READY and other.model_id not in self._policy.pinned
+        ]
+        if sum(other.bytes_held for other in others) < model.lacking_bytes:
+            self._give_up(model, model.lacking_error or RuntimeError("no room"))
+            return False
+        since_s = model.waiting[0].enqueued_s if model.waiting else now
+        patience_s = self._policy.swap_patience_s
+        open_to = [
+            other
+            for other in others
+            if not other.waiting or now - max(since_s, other.ready_s) >= patience_s
+        ]
+        idle = [other for other in open_to if not other.held and not other.waiting]
+        victims = _cover(idle, model.lacking_bytes) or _cover(open_to, model.lacking_bytes)
+        if victims is None:
+            return False
+        model.lacking_bytes = 0
+        model.has_reserved = True
+        for victim in victims:
+            if victim.held:
+                victim.place = Place.DRAINING
+                victim.drains_for = model.model_id
+            else:
+                self._unload(victim, f"made room for {model.model_id}")
+        return True
+
+    def _unload_idle(self, now: float) -> None:  # 11
+        timeout_s = self._policy.idle_timeout_s
+        for model in self._models.values():
+            is_idle = model.place is Place.READY and not model.held and not model.waiting
+            is_pinned = model.model_id in self._policy.pinned
+            if timeout_s and is_idle and not is_pinned and now - model.used_s >= timeout_s:
+                self._unload(model, f"idle for {timeout_s:.0f} s")
+
+    def _unload(self, model: _Model, reason: str) -> None:
+        assert not model.held, "a busy worker is never unloaded"
+        model.place = Place.UNLOADING
+        self._effects.unload(model.model_id, reason)
+
+    def _give_up(self, model: _Model, error: Exception) -> None:
+        model.lacking_bytes = 0
+        model.lacking_error = None
+        model.is_wanted = False
+        retry_s = _bounded(USUAL_HOLD_S)
+        self._refuse_all(model, Refusal(RefusalKind.LOAD_FAILED, str(error), retry_s, error))
+
+    def _refuse_all(self, model: _Model, refusal: Refusal) -> None:
+        waiting, model.waiting = model.waiting, []
+        for ticket in waiting:
+            self._effects.refuse(ticket, refusal)
+
+    @staticmethod
+    def _retire(model: _Model) -> None:
+        model.stale |= model.held
+        model.held = {}
+
+    def _model(self, model_id: str) -> _Model:
+        return self._models.setdefault(model_id, _Model(model_id))
+
+
+def _is_moving(model: _Model) -> bool:
+    is_draining = model.place is Place.DRAINING and bool(model.drains_for)
+    return is_draining or model.place in {Place.LOADING, Place.UNLOADING}
+
+
+def _cover(models: Iterable[_Model], lacking_bytes: int) -> list[_Model] | None:
+    """Whom to unload, no more than it takes: the unwanted first, the idle first, then by LRU.
+
+    None where all together do not free enough.
+    """
+    chosen: list[_Model] = []
+    freed_bytes = 0
+    for model in sorted(models, key=lambda m: (bool(m.waiting), bool(m.held), m.used_s)):
+        if freed_bytes >= lacking_bytes:
+            break
+        chosen.append(model)
+        freed_bytes += model.bytes_held
+    if freed_bytes < lacking_bytes:
+        return None
+    for model in sorted(chosen, key=lambda m: m.bytes_held):
+        if freed_bytes - model.bytes_held >= lacking_bytes:
+            chosen.remove(model)
+            freed_bytes -= model.bytes_held
+    return chosen
+
+
+def _bounded(seconds: float) -> int:
+    return int(max(MIN_RETRY_S, min(MAX_RETRY_S, math.ceil(seconds))))
+
+
+def _view(model: _Model) -> ModelView:
+    return ModelView(
+        model.model_id,
+        model.place,
+        model.slots,
+        len(model.held) + len(model.stale),
+        len(model.waiting),
+    )

@@ -1,0 +1,91 @@
+"""A waiting request as the scheduler sees it, what it may be told, and when the door is closed. Pure.
+
+Made by the dispatcher, kept by the scheduler, on the core loop.
+"""
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+# One step of priority is worth so many seconds of waiting: ageing and priority are one scale.
+AGEING_S = 10.0
+# Each doubling of a request above this size costs it one step, so that short ones pass long ones.
+SMALL_TOKENS = 1024
+MAX_SIZE_STEPS = 6
+MAX_PRIORITY_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Ticket:
+    """One request that wants a slot.
+
+    Attributes:
+        ticket_id: unique for the life of the scheduler.
+        priority: steps; higher is sooner, 0 is usual. Held to -10 to 10.
+        size_tokens: estimate of prompt and answer together.
+        enqueued_s: when it came, monotonic seconds.
+        deadline_s: when waiting is over, monotonic seconds.
+        may_degrade: it has a fallback for a full house that has not been tried.
+    """
+
+    ticket_id: int
+    model_id: str
+    priority: int = 0
+    size_tokens: int = 0
+    enqueued_s: float = 0.0
+    deadline_s: float = math.inf
+    may_degrade: bool = False
+
+    @property
+    def rank_s(self) -> float:
+        """The lower, the sooner.
+
+        All tickets age alike, so the order of two never changes and none starves: whoever comes more
+        than the whole span of priority and size (260 s) later stands behind.
+        """
+        steps = max(-MAX_PRIORITY_STEPS, min(MAX_PRIORITY_STEPS, self.priority))
+        if self.size_tokens > SMALL_TOKENS:
+            steps -= min(MAX_SIZE_STEPS, (self.size_tokens // SMALL_TOKENS).bit_length() - 1)
+        return self.enqueued_s - AGEING_S * steps
+
+
+class RefusalKind(StrEnum):
+    """Why a ticket got no slot; names the fallback that applies."""
+
+    OVERLOADED = "overloaded"
+    CLOSED = "closed"
+    WAITED_TOO_LONG = "waited_too_long"
+    LOAD_FAILED = "load_failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """`error` is what stopped the load, where a load was stopped."""
+
+    kind: RefusalKind
+    sentence: str
+    retry_after_s: int
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """Whether requests are taken. Made by the gate.
+
+    Attributes:
+        takes_new: new requests may join the queue.
+        grants: waiting requests get slots.
+        loads: models may be loaded.
+        empties_queue: waiting requests are refused as well.
+        sentence: the reason, for the client.
+    """
+
+    takes_new: bool = True
+    grants: bool = True
+    loads: bool = True
+    empties_queue: bool = False
+    sentence: str = ""
+    retry_after_s: int = 10
+
+
+OPEN = Admission()
