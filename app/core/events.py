@@ -4,7 +4,7 @@ Thread: events are published and delivered on the core loop; `ui/bridge.py` carr
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from app.core.lifecycle import AppState, ExitCause, PressureLevel, WorkerState
@@ -47,6 +47,8 @@ class WorkerExited(Event):
     pid: int
     cause: ExitCause
     sentence: str
+    evidence: Mapping[str, object] = field(default_factory=dict)
+    """Figures behind the cause, and the samples of the last 5 s."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,11 @@ class Paths:
         return self.state / "endpoint.json"
 
     @property
+    def events_file(self) -> Path:
+        """JSON lines: what happened (`event_log.py`)."""
+        return self.state / "events.jsonl"
+
+    @property
     def token_file(self) -> Path:
         """The admin token, mode 0600."""
         return self.state / "admin-token"
