@@ -4,10 +4,19 @@ Used by `http.py` (makes them), the dispatcher and the admin part (answer throug
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from http import HTTPStatus
 
 HeaderPairs = Iterable[tuple[bytes, bytes]]
+
+_STATUS_LINES = {
+    status.value: b"HTTP/1.1 %d %s\r\n" % (status.value, status.phrase.encode())
+    for status in HTTPStatus
+}
+_JSON_LINE = b"content-type: application/json\r\n"
+_LAST_CHUNK = b"0\r\n\r\n"
+_WITHOUT_BODY = frozenset({204, 304})
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,49 +93,151 @@ class Exchange:
     An answer is `send(...)` in one piece, or `start(...)`, any number of writes, and `finish()`; or
     `abort()`. Whatever a handler leaves unfinished is aborted when it returns.
     Thread: core loop only.
+
+    Args:
+        request: what is asked.
+        write: the connection's transport write.
+        on_finished: told once, with whether the connection may be kept.
+        on_abort: resets the connection.
+        is_kept: whether the client wants to keep the connection.
+        is_old: the client speaks HTTP/1.0, which has no chunked bodies.
+
+    Attributes:
+        pace: called with True when the client falls behind, with False when it has caught up.
     """
 
-    request: Request
+    __slots__ = (
+        "_client_gone",
+        "_extra",
+        "_head",
+        "_is_chunked",
+        "_is_old",
+        "_is_silent",
+        "_on_abort",
+        "_on_finished",
+        "_waiters",
+        "_write",
+        "is_finished",
+        "is_gone",
+        "is_kept",
+        "is_paused",
+        "is_started",
+        "pace",
+        "request",
+        "status",
+    )
 
-    @property
-    def is_started(self) -> bool:
-        """Whether a status line has been given (it cannot be taken back)."""
-        raise NotImplementedError
-
-    @property
-    def is_finished(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def is_gone(self) -> bool:
-        """Whether the client has left."""
-        raise NotImplementedError
+    def __init__(
+        self,
+        request: Request,
+        write: Callable[[bytes], None],
+        on_finished: Callable[[bool], None],
+        on_abort: Callable[[], None],
+        *,
+        is_kept: bool = True,
+        is_old: bool = False,
+    ) -> None:
+        self.request = request
+        self.status = 0
+        self.is_started = False
+        self.is_finished = False
+        self.is_gone = False
+        self.is_paused = False
+        self.is_kept = is_kept
+        self.pace: Callable[[bool], None] | None = None
+        self._write = write
+        self._on_finished = on_finished
+        self._on_abort = on_abort
+        self._is_old = is_old
+        self._is_silent = request.method == "HEAD"
+        self._is_chunked = False
+        self._head = b""
+        self._extra = b""
+        self._client_gone: asyncio.Future[None] | None = None
+        self._waiters: list[asyncio.Future[None]] = []
 
     @property
     def client_gone(self) -> asyncio.Future[None]:
         """Done once the client has left; made at first use."""
-        raise NotImplementedError
+        if self._client_gone is None:
+            self._client_gone = asyncio.get_running_loop().create_future()
+            if self.is_gone:
+                self._client_gone.set_result(None)
+        return self._client_gone
 
-    @property
-    def is_paused(self) -> bool:
-        """Whether the client reads slower than it is written to."""
-        raise NotImplementedError
+    def add_header(self, name: bytes, value: bytes) -> None:
+        """A header that goes out with whatever answer is given later."""
+        self._extra += b"%b: %b\r\n" % (name, value)
 
     def send(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
         """The whole answer; content length is added. Content type is JSON unless in `headers`."""
-        raise NotImplementedError
+        self.start(status, headers, len(body))
+        head = self._head
+        self._head = b""
+        self._write(head if self._is_silent or not body else head + body)
+        self._end()
 
     def start(self, status: int, headers: HeaderPairs = (), length: int | None = None) -> None:
-        """Status and headers; without `length` the body is chunked. Sent with the first write."""
-        raise NotImplementedError
+        """Status and headers; without `length` the body is chunked.
 
-    def add_header(self, name: bytes, value: bytes) -> None:
-        """A header that goes out with whatever answer is given later (X-Coolhead-Decision)."""
-        raise NotImplementedError
+        The head leaves with the first write, or at `flush()`.
+        """
+        if self.is_started:
+            raise RuntimeError("an answer was started twice")
+        if self.is_gone:
+            raise ClientGoneError
+        self.is_started = True
+        self.status = status
+        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status]
+        has_type = False
+        for name, value in headers:
+            parts.append(b"%b: %b\r\n" % (name, value))
+            has_type = has_type or name == b"content-type"
+        if status in _WITHOUT_BODY:
+            self._is_silent = True
+        else:
+            if not has_type:
+                parts.append(_JSON_LINE)
+            if length is not None:
+                parts.append(b"content-length: %d\r\n" % length)
+            elif self._is_old:
+                self.is_kept = False
+            else:
+                self._is_chunked = not self._is_silent
+                parts.append(b"transfer-encoding: chunked\r\n")
+        if self._extra:
+            parts.append(self._extra)
+        if not self.is_kept:
+            parts.append(b"connection: close\r\n\r\n")
+        elif self._is_old:
+            parts.append(b"connection: keep-alive\r\n\r\n")
+        else:
+            parts.append(b"\r\n")
+        self._head = b"".join(parts)
+
+    def flush(self) -> None:
+        """Sends the head now, without waiting for a first write."""
+        if self._head:
+            head = self._head
+            self._head = b""
+            self._write(head)
 
     def write_nowait(self, piece: bytes) -> None:
-        """A piece of the body, without waiting; look at `is_paused` or await `drained()`."""
-        raise NotImplementedError
+        """A piece of the body, without waiting; look at `is_paused` or await `drained()`.
+
+        Raises:
+            ClientGoneError: when there is no client any more.
+        """
+        if self.is_gone or self.is_finished:
+            raise ClientGoneError
+        if not piece or self._is_silent:
+            return
+        if self._is_chunked:
+            piece = b"%x\r\n%b\r\n" % (len(piece), piece)
+        if self._head:
+            piece = self._head + piece
+            self._head = b""
+        self._write(piece)
 
     async def write(self, piece: bytes) -> None:
         """A piece of the body; waits while the client reads slower than we write.
@@ -134,7 +245,9 @@ class Exchange:
         Raises:
             ClientGoneError: when there is no client any more.
         """
-        raise NotImplementedError
+        self.write_nowait(piece)
+        if self.is_paused:
+            await self.drained()
 
     async def drained(self) -> None:
         """Returns once the client has taken most of what was written.
@@ -142,12 +255,52 @@ class Exchange:
         Raises:
             ClientGoneError: when there is no client any more.
         """
-        raise NotImplementedError
+        while self.is_paused and not self.is_gone:
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiters.append(waiter)
+            await waiter
+        if self.is_gone:
+            raise ClientGoneError
 
     def finish(self) -> None:
         """Ends the body cleanly. Never to be called on a broken stream."""
-        raise NotImplementedError
+        if self.is_finished or self.is_gone:
+            return
+        last = self._head
+        self._head = b""
+        if self._is_chunked:
+            last += _LAST_CHUNK
+        if last:
+            self._write(last)
+        self._end()
 
     def abort(self) -> None:
         """Resets the connection (RST), so that no client takes a stump for the answer."""
-        raise NotImplementedError
+        if not self.is_finished:
+            self.is_finished = True
+            self._on_abort()
+
+    def set_paused(self, is_paused: bool) -> None:
+        """Called by the connection when the client falls behind or has caught up."""
+        self.is_paused = is_paused
+        if not is_paused:
+            self._wake()
+        if self.pace is not None:
+            self.pace(is_paused)
+
+    def set_gone(self) -> None:
+        """Called by the connection when the client has left."""
+        self.is_gone = True
+        if self._client_gone is not None and not self._client_gone.done():
+            self._client_gone.set_result(None)
+        self._wake()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _end(self) -> None:
+        self.is_finished = True
+        self._on_finished(self.is_kept)
