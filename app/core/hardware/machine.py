@@ -5,7 +5,7 @@ memory: no sum in this project counts it.
 """
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -87,6 +87,23 @@ class Machine:
 
     def gpu(self, device: str) -> Gpu | None:
         return next((gpu for gpu in self.gpus if gpu.device == device), None)
+
+    def giving_back(self, ram_bytes: int, gpu_bytes: Mapping[str, int]) -> "Machine":
+        """As if so much were free again, to plan for a model in the place of one that is loaded.
+
+        Args:
+            ram_bytes: what the loaded one owns in RAM (mapped weights are not seen anyway).
+            gpu_bytes: what it holds on each device.
+        """
+        gpus = tuple(
+            dataclasses.replace(
+                gpu,
+                free_bytes=min(gpu.total_bytes, gpu.free_bytes + gpu_bytes.get(gpu.device, 0)),
+            )
+            for gpu in self.gpus
+        )
+        available = min(self.ram_total_bytes, self.ram_available_bytes + ram_bytes)
+        return dataclasses.replace(self, ram_available_bytes=available, gpus=gpus)
 
     def without_gpus(self) -> "Machine":
         """The same machine, computing on its processor alone."""

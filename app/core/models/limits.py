@@ -4,6 +4,7 @@ Made from settings and machine, given to `fit.judge` and `presets.choose`. Reser
 not set follow the machine.
 """
 
+import dataclasses
 from dataclasses import dataclass
 
 from app.core.hardware.machine import Gpu, Machine
@@ -25,9 +26,6 @@ BARE_RESERVE_BYTES = 256 * MIB
 
 GPU_MARGIN_BYTES = 128 * MIB
 """Kept of what is free now: other programs breathe between the reading and the load."""
-
-INTEGRATED_SHARE = 0.75
-"""Of the RAM that is available, the share that an integrated GPU may take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +70,28 @@ def limits_from(settings: Settings, machine: Machine) -> Limits:
             for gpu in machine.gpus
         ),
     )
+
+
+def narrowed(limits: Limits, machine: Machine, ram_share: float, gpu_share: float) -> Limits:
+    """Limits that leave models only a share (0 to 1) of what `limits` would leave them."""
+    ram_bytes = max(0, machine.ram_available_bytes - limits.ram_reserve_bytes)
+    gpus = []
+    for gpu in machine.gpus:
+        limit = limits.gpu(gpu.device)
+        left = min(gpu.total_bytes - limit.reserve_bytes, gpu.free_bytes - limit.margin_bytes)
+        gpus.append(
+            dataclasses.replace(limit, cap_bytes=_lower(limit.cap_bytes, int(left * gpu_share)))
+        )
+    return Limits(
+        limits.ram_reserve_bytes,
+        _lower(limits.ram_cap_bytes, int(ram_bytes * ram_share)),
+        tuple(gpus),
+    )
+
+
+def _lower(cap_bytes: int, other_bytes: int) -> int:
+    other_bytes = max(1, other_bytes)  # 0 would mean no cap
+    return min(cap_bytes, other_bytes) if cap_bytes else other_bytes
 
 
 def default_ram_reserve(ram_total_bytes: int) -> int:

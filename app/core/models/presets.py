@@ -1,0 +1,273 @@
+"""Presets: what a model file is given on this machine, and why, figure by figure. Pure.
+
+`choose` is called by the supervisor before each load, by the panel for its reset buttons, and by
+`coolhead plan`. What the user has set stands; the preset fills the rest. Called from any thread.
+
+The order in which things are given up where memory is short: first the length of the context down to
+a good one, then slots, then the precision of the KV cache, then the rest of the context. Layers go
+to RAM only where the weights are too large for the GPUs (`placement.py`).
+"""
+
+import dataclasses
+from dataclasses import dataclass
+from typing import cast
+
+from app.core.hardware.machine import Machine
+from app.core.models.choice import Choice
+from app.core.models.limits import limits_from, narrowed
+from app.core.models.load_settings import KvType, LoadSettings
+from app.core.models.placement import Placement, candidate_gpus, place
+from app.core.models.presets_file import Mood, Target, presets
+from app.core.models.pricing import Pricing
+from app.core.models.sizes import size_text
+from app.core.models.spec import ModelSpec
+from app.core.models.speed import tokens_per_s
+from app.core.settings import Settings
+
+CONTEXT_STEP_TOKENS = 1024
+
+
+def choose(spec: ModelSpec, machine: Machine, settings: Settings) -> Choice:
+    """The figures for a model on this machine. Never refuses: `fit.judge` does that.
+
+    Args:
+        spec: the model.
+        machine: as it is now; where the model takes the place of one that is loaded, with
+            `Machine.giving_back`.
+        settings: the user's will; 0 and "auto" leave a figure to the preset.
+    """
+    return _Chooser(spec, machine, settings).choice()
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One thing to try: slots, KV type, and the context below which it is not worth it."""
+
+    slots: int
+    kv_type: str
+    least_tokens: int
+
+
+class _Chooser:
+    def __init__(self, spec: ModelSpec, machine: Machine, settings: Settings) -> None:
+        self._spec = spec
+        self._machine = machine
+        self._settings = settings
+        self._file = presets()
+        self._mood: Mood = self._file.moods[settings.model.mood]
+        self._limits = limits_from(settings, machine)
+        self._trained_tokens = spec.trained_context_tokens or 1 << 30
+        self._reasons: list[str] = []
+        self._warnings: list[str] = []
+
+    def choice(self) -> Choice:
+        placement = self._place()
+        self._reasons.append(placement.reason)
+        on_gpu = bool(placement.gpus) and self._is_whole(placement)
+        target = self._mood.gpu if on_gpu else self._mood.cpu
+        load = self._with_batches(placement.load, on_gpu)
+        load = self._with_context(load, placement.gpus, target)
+        self._explain_rest(load)
+        self._warn(load, placement.gpus, on_gpu)
+        return Choice(load, tuple(self._reasons), placement.gpus, tuple(self._warnings))
+
+    def _place(self) -> Placement:
+        """Layers placed beside the least that would do, or beside what the user insists on."""
+        model = self._settings.model
+        may_spill = model.placement == "may_use_ram"
+        useful = self._file.good_context_tokens if may_spill else self._file.least_context_tokens
+        least = min(useful, self._trained_tokens)
+        # A set context or slot count must not push a model off the GPU unasked: the plan refuses
+        # it instead, and proposes. Only who allows RAM gets layers moved for it.
+        probe = dataclasses.replace(
+            self._base(),
+            context_tokens=(model.context_tokens or least) if may_spill else least,
+            slots=(model.slots or 1) if may_spill else 1,
+        )
+        if model.kv_type == "auto" and not may_spill:
+            probe = _with_kv(probe, "q8_0")
+        return place(
+            self._spec,
+            self._machine,
+            self._limits,
+            self._with_batches(probe, bool(candidate_gpus(self._machine))),
+            model.placement,
+            model.spill_limit_bytes,
+        )
+
+    def _base(self) -> LoadSettings:
+        model, memory = self._settings.model, self._settings.memory
+        load = LoadSettings(
+            threads=model.threads or max(1, self._machine.physical_cores - 1),
+            prompt_cache_bytes=memory.prompt_cache_bytes,
+            checkpoints=self._file.checkpoints if _needs_checkpoints(self._spec) else 0,
+            mmap=self._settings.engine.mmap,
+        )
+        return load if model.kv_type == "auto" else _with_kv(load, model.kv_type)
+
+    def _is_whole(self, placement: Placement) -> bool:
+        return placement.load.gpu_layers > self._spec.layers and not placement.is_split
+
+    def _with_batches(self, load: LoadSettings, on_gpu: bool) -> LoadSettings:
+        if on_gpu:
+            return dataclasses.replace(
+                load,
+                batch_tokens=self._file.gpu_batch_tokens,
+                ubatch_tokens=self._file.gpu_ubatch_tokens,
+            )
+        size = self._file.cpu_batch_tokens
+        return dataclasses.replace(load, batch_tokens=size, ubatch_tokens=size)
+
+    def _with_context(
+        self, load: LoadSettings, gpus: tuple[str, ...], target: Target
+    ) -> LoadSettings:
+        mood = self._mood
+        wide = Pricing(self._spec, self._machine, self._limits, gpus)
+        narrow = dataclasses.replace(
+            wide, limits=narrowed(self._limits, self._machine, mood.ram_share, mood.gpu_share)
+        )
+        most = self._settings.model.context_tokens or min(
+            target.context_tokens, self._trained_tokens
+        )
+        for pricing, steps in ((narrow, self._steps(target)), (wide, self._steps(target)[-2:])):
+            for step in steps:
+                tried = dataclasses.replace(_with_kv(load, step.kv_type), slots=step.slots)
+                context = (
+                    most
+                    if self._settings.model.context_tokens
+                    else pricing.largest_context(
+                        tried, most, min(step.least_tokens, most), CONTEXT_STEP_TOKENS
+                    )
+                )
+                found = dataclasses.replace(tried, context_tokens=context or 1)
+                if context and pricing.fits(found):
+                    self._explain_context(found, target, pricing, is_short=pricing is wide)
+                    return found
+        return self._nothing_fits(load, target, most, wide)
+
+    def _steps(self, target: Target) -> tuple[_Step, ...]:
+        """What is tried in turn; with what the user has set, there is less to try."""
+        model, file = self._settings.model, self._file
+        slots = (model.slots,) if model.slots else _halved(target.slots)
+        good, least = file.good_context_tokens, file.least_context_tokens
+        kv = model.kv_type
+        first = "f16" if kv == "auto" else kv
+        steps = [_Step(count, first, good) for count in slots]
+        if kv == "auto":
+            steps.append(_Step(slots[-1], "q8_0", good))
+        steps.append(_Step(slots[-1], first, least))
+        if kv == "auto":
+            steps.append(_Step(slots[-1], "q8_0", least))
+        return tuple(steps)
+
+    def _nothing_fits(
+        self, load: LoadSettings, target: Target, most: int, pricing: Pricing
+    ) -> LoadSettings:
+        """What was asked, or the least that is useful: the plan will refuse it, with the sum."""
+        model, file = self._settings.model, self._file
+        asked = bool(model.context_tokens or model.slots)
+        found = dataclasses.replace(
+            load,
+            slots=model.slots or (target.slots if asked else 1),
+            context_tokens=model.context_tokens
+            or min(file.good_context_tokens if asked else file.least_context_tokens, most),
+        )
+        if model.kv_type == "auto" and not asked:
+            found = _with_kv(found, "q8_0")
+        what = "what was set" if asked else "even the least that is useful"
+        self._reasons.append(
+            f"{found.context_tokens:,} tokens for each of {found.slots} "
+            f"{'slot' if found.slots == 1 else 'slots'}: {what} does not fit. "
+            f"{pricing.fit(found).sentence}"
+        )
+        return found
+
+    def _explain_context(
+        self, load: LoadSettings, target: Target, pricing: Pricing, *, is_short: bool
+    ) -> None:
+        model = self._settings.model
+        slots = "1 slot" if load.slots == 1 else f"each of {load.slots} slots"
+        head = f"{load.context_tokens:,} tokens for {slots}"
+        mood = f"the {model.mood} mood"
+        fit = pricing.fit(load)
+        took = f"{size_text(fit.needed_bytes)} of {size_text(fit.cap_bytes)} on {fit.device}"
+        if model.context_tokens:
+            why = f"as set; it fits ({took})"
+        elif load.context_tokens == target.context_tokens:
+            why = f"what {mood} asks for"
+        elif load.context_tokens == self._spec.trained_context_tokens:
+            why = "what the model was trained for"
+        else:
+            why = f"the most that {'fits at all' if is_short else f'fits {mood}'} ({took})"
+        self._reasons.append(f"{head}: {why}.")
+        if not model.slots and load.slots < target.slots:
+            self._reasons.append(
+                f"{load.slots} of {target.slots} slots, so that a conversation keeps a useful length."
+            )
+        if model.kv_type == "auto":
+            self._reasons.append(
+                "KV cache in f16: there is room for it."
+                if load.kv_type_k == "f16"
+                else "KV cache in q8_0: half the memory of f16 at a loss that is hardly noticed."
+            )
+        else:
+            self._reasons.append(f"KV cache in {load.kv_type_k}, as set.")
+
+    def _explain_rest(self, load: LoadSettings) -> None:
+        model, cores = self._settings.model, self._machine.physical_cores
+        if model.threads:
+            self._reasons.append(f"{load.threads} threads, as set.")
+        else:
+            what = "thread" if load.threads == 1 else "threads"
+            left = "one is left to the desktop" if cores > 1 else "there is no other"
+            self._reasons.append(f"{load.threads} {what} of {cores} physical cores: {left}.")
+        self._reasons.append(
+            f"A prompt cache of {size_text(load.prompt_cache_bytes)}, as set."
+            if load.prompt_cache_bytes
+            else "No prompt cache beside the slots: each slot keeps its own last prompt."
+        )
+        if load.checkpoints:
+            self._reasons.append(
+                f"{load.checkpoints} checkpoints for each slot: this model's cache cannot be wound "
+                "back without them."
+            )
+
+    def _warn(self, load: LoadSettings, gpus: tuple[str, ...], on_gpu: bool) -> None:
+        spec, file = self._spec, self._file
+        if spec.trained_context_tokens and load.context_tokens > spec.trained_context_tokens:
+            self._warnings.append(
+                f"The model was trained for {spec.trained_context_tokens:,} tokens; beyond them its "
+                "answers get worse."
+            )
+        if on_gpu:
+            return
+        pricing = Pricing(spec, self._machine, self._limits, gpus)
+        speed = tokens_per_s(spec, pricing.plan(load), self._machine)
+        where = "partly on the processor" if gpus else "on the processor"
+        if speed and (
+            speed < file.slow_tokens_per_s or spec.parameters > file.cpu_largest_parameters
+        ):
+            self._warnings.append(
+                f"It runs {where}: expect about {max(speed, 0.1):.1f} tokens a second, and long "
+                "waits before the first."
+            )
+
+
+def _with_kv(load: LoadSettings, kv_type: str) -> LoadSettings:
+    kind = cast("KvType", kv_type)
+    return dataclasses.replace(load, kv_type_k=kind, kv_type_v=kind)
+
+
+def _halved(slots: int) -> tuple[int, ...]:
+    found = [slots]
+    while found[-1] > 1:
+        found.append(found[-1] // 2)
+    return tuple(found)
+
+
+def _needs_checkpoints(spec: ModelSpec) -> bool:
+    """Sliding-window and recurrent layers forget what a longer context has pushed out."""
+    if spec.header is None:
+        return False
+    keys = ("attention.sliding_window", "ssm.state_size", "ssm.conv_kernel", "wkv.head_size")
+    return any(spec.header.integer(f"{spec.architecture}.{key}") for key in keys)
