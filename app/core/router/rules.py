@@ -6,15 +6,12 @@ Made by `routes_file.py` from the user's file, or in code by users of the librar
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Literal
 
 from app.core.router.decision import Action
 
 Scope = Literal["all", "last_user"]
 Strategy = Literal["round_robin", "least_in_flight"]
-
-_EMPTY: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +116,8 @@ class RemoteTarget:
     key_env: str = ""
     key_keyring: str = ""
     model: str = ""
-    models: Mapping[str, str] = field(default=_EMPTY)
-    headers: Mapping[str, str] = field(default=_EMPTY)
+    models: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
     connect_timeout_s: float = 5.0
     first_byte_timeout_s: float = 120.0
     idle_timeout_s: float = 300.0
