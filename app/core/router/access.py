@@ -17,6 +17,7 @@ OPEN_PATHS = frozenset({"/health", "/v1/health"})
 _LOOPBACK = frozenset({"127.0.0.1", "::1"})
 _BODY_METHODS = frozenset({"POST", "PUT", "PATCH"})
 _CORS_METHODS = b"GET, POST, OPTIONS"
+_CORS_HEADERS = b"authorization, content-type, x-api-key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class AccessRules:
                 f"[::1]:{self.port}."
             )
         if origin or site:
-            passed = self._judge_page(method, origin, site)
+            passed = self._judge_page(method, origin, site, headers)
             if passed.error is not None or passed.is_preflight:
                 return passed
         else:
@@ -122,7 +123,9 @@ class AccessRules:
             return _unauthorized("The API key is missing or wrong.")
         return passed
 
-    def _judge_page(self, method: str, origin: bytes, site: bytes) -> Access:
+    def _judge_page(
+        self, method: str, origin: bytes, site: bytes, asked: list[tuple[bytes, bytes]]
+    ) -> Access:
         if not origin:
             if site in {b"none", b"same-origin"}:
                 return _PASSED
@@ -134,11 +137,13 @@ class AccessRules:
         headers = ((b"access-control-allow-origin", origin), (b"vary", b"Origin"))
         if method != "OPTIONS":
             return Access(headers=headers)
+        # SDKs in a page send many headers of their own; an allowed origin may send any.
+        names = dict(asked).get(b"access-control-request-headers", _CORS_HEADERS)
         return Access(
             headers=(
                 *headers,
                 (b"access-control-allow-methods", _CORS_METHODS),
-                (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+                (b"access-control-allow-headers", names),
                 (b"access-control-max-age", b"600"),
             ),
             is_preflight=True,

@@ -52,9 +52,10 @@ class Request:
         headers: pairs in the order sent.
         peer: the client's address as text.
         is_admin: the access rules found the admin token on it.
+        is_preflight: a web page of an allowed origin asks whether it may ask; the server answers it.
     """
 
-    __slots__ = ("body", "headers", "is_admin", "method", "path", "peer", "query")
+    __slots__ = ("body", "headers", "is_admin", "is_preflight", "method", "path", "peer", "query")
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class Request:
         peer: str,
         *,
         is_admin: bool = False,
+        is_preflight: bool = False,
     ) -> None:
         self.method = method
         self.path = path
@@ -74,6 +76,7 @@ class Request:
         self.body = body
         self.peer = peer
         self.is_admin = is_admin
+        self.is_preflight = is_preflight
 
     def header(self, name: bytes, default: bytes = b"") -> bytes:
         """The first value of `name` (lower-case)."""
@@ -279,6 +282,21 @@ class Exchange:
         if not self.is_finished:
             self.is_finished = True
             self._on_abort()
+
+    def break_off(self, last: bytes) -> None:
+        """Writes `last` and closes without ending the body, so that a client sees a broken stream.
+
+        Unlike after `abort()`, `last` is sure to arrive. Where only the end of the connection ends
+        the body (HTTP/1.0), the connection is reset after all.
+        """
+        if self.is_finished or self.is_gone:
+            return
+        if not self._is_chunked:
+            self.abort()
+            return
+        self.write_nowait(last)
+        self.is_kept = False
+        self._end()
 
     def set_paused(self, is_paused: bool) -> None:
         """Called by the connection when the client falls behind or has caught up."""

@@ -1,89 +1,17 @@
 """Our keep-alive client to one worker on loopback: bytes in, bytes out, back-pressure both ways.
 
-Made by the dispatcher for each ready worker, closed with it. Core loop only.
+Made by the dispatcher for each ready worker, closed with it. Core loop only. There are no deadlines in
+here: a prefill may take minutes, and whoever waits cancels.
 """
 
-from collections.abc import AsyncIterator
-from enum import StrEnum
-from typing import Protocol
+import asyncio
+from typing import Any
 
-from app.core.errors import WorkerError
+import httptools
 
+from app.core.router.worker_response import BodySink, BreakPoint, WorkerBroke, WorkerResponse
 
-class BreakPoint(StrEnum):
-    """How far a request had come when its connection broke."""
-
-    CONNECT = "connect"
-    BEFORE_HEADERS = "before_headers"
-    MID_BODY = "mid_body"
-
-
-class WorkerBroke(WorkerError):
-    """The connection to a worker failed; `point` says how far the request had come."""
-
-    code = "worker_broke"
-
-    def __init__(self, message: str, point: BreakPoint) -> None:
-        super().__init__(message, point=point.value)
-        self.point = point
-
-
-class BodySink(Protocol):
-    """Takes a body piece by piece, straight from the parser. Calls come on the core loop."""
-
-    def on_piece(self, piece: bytes) -> None: ...
-    def on_end(self) -> None: ...
-    def on_break(self, error: WorkerBroke) -> None: ...
-
-
-class WorkerResponse:
-    """A worker's answer, its body arriving. Close it, or read it to its end.
-
-    Attributes:
-        status: HTTP status.
-        content_type: as sent, e.g. `application/json`.
-        content_length: in bytes, None when chunked.
-    """
-
-    status: int
-    content_type: bytes
-    content_length: int | None
-
-    @property
-    def is_event_stream(self) -> bool:
-        raise NotImplementedError
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether the whole body has arrived."""
-        raise NotImplementedError
-
-    async def read(self, max_bytes: int = 64 * 1024 * 1024) -> bytes:
-        """The whole body.
-
-        Raises:
-            WorkerBroke: when the connection breaks first, or the body is larger than `max_bytes`.
-        """
-        raise NotImplementedError
-
-    def __aiter__(self) -> AsyncIterator[bytes]:
-        """Body pieces as they arrive; raises `WorkerBroke`."""
-        raise NotImplementedError
-
-    def pipe(self, sink: BodySink) -> None:
-        """Gives the body to `sink`: what has arrived at once, the rest as it comes."""
-        raise NotImplementedError
-
-    def pause(self) -> None:
-        """Stops reading from the worker (back-pressure)."""
-        raise NotImplementedError
-
-    def resume(self) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        """Drops what has not arrived: the worker's connection is closed, which cancels its work."""
-        raise NotImplementedError
+__all__ = ["BodySink", "BreakPoint", "WorkerBroke", "WorkerClient", "WorkerResponse"]
 
 
 class WorkerClient:
@@ -108,6 +36,13 @@ class WorkerClient:
     ) -> None:
         self.host = host
         self.port = port
+        self.max_idle = max_idle
+        self.connect_timeout_s = connect_timeout_s
+        self.is_closed = False
+        self._idle: list[_Connection] = []
+        self._all: set[_Connection] = set()
+        key_line = f"authorization: Bearer {key}\r\n" if key else ""
+        self._common = f"host: {host}:{port}\r\n{key_line}".encode()
 
     async def request(
         self,
@@ -132,8 +67,227 @@ class WorkerClient:
         Raises:
             WorkerBroke: with `point` CONNECT or BEFORE_HEADERS.
         """
-        raise NotImplementedError
+        line = f"{method} {path} HTTP/1.1\r\n".encode("ascii")
+        if body or method == "POST":
+            head = b"%b%b%bcontent-type: %b\r\ncontent-length: %d\r\n\r\n" % (
+                line,
+                self._common,
+                headers,
+                content_type,
+                len(body),
+            )
+        else:
+            head = b"%b%b%b\r\n" % (line, self._common, headers)
+        while True:
+            connection = self._take() or await self._connect()
+            is_reused = connection.is_reused
+            try:
+                return await connection.ask(head, body, is_head=method == "HEAD")
+            except WorkerBroke:
+                if not is_reused or connection.has_answered or self.is_closed:
+                    raise
+                # A stale connection; the others in the pool are likely as old.
+                self._drop_idle()
 
     def close(self) -> None:
         """Closes every connection; running requests break with `WorkerBroke`."""
-        raise NotImplementedError
+        self.is_closed = True
+        for connection in tuple(self._all):
+            connection.drop()
+        self._idle.clear()
+
+    def _drop_idle(self) -> None:
+        for connection in self._idle:
+            connection.drop()
+        self._idle.clear()
+
+    def _take(self) -> "_Connection | None":
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_usable:
+                return connection
+        return None
+
+    async def _connect(self) -> "_Connection":
+        if self.is_closed:
+            raise WorkerBroke("The worker's connections are closed.", BreakPoint.CONNECT)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self.connect_timeout_s):
+                _, connection = await loop.create_connection(
+                    lambda: _Connection(self, loop), self.host, self.port
+                )
+        except TimeoutError as error:
+            raise WorkerBroke(
+                f"The worker at {self.host}:{self.port} took no connection within "
+                f"{self.connect_timeout_s:g} s.",
+                BreakPoint.CONNECT,
+            ) from error
+        except OSError as error:
+            raise WorkerBroke(
+                f"The worker at {self.host}:{self.port} cannot be reached: {error.strerror or error}.",
+                BreakPoint.CONNECT,
+            ) from error
+        return connection
+
+    # What connections call.
+
+    def put_back(self, connection: "_Connection") -> None:
+        """A connection is free again."""
+        if self.is_closed or len(self._idle) >= self.max_idle:
+            connection.drop()
+        else:
+            self._idle.append(connection)
+
+    def opened(self, connection: "_Connection") -> None:
+        self._all.add(connection)
+
+    def lost(self, connection: "_Connection") -> None:
+        self._all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection to the worker; carries one request at a time."""
+
+    def __init__(self, client: WorkerClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._transport: Any = None
+        self._parser: Any = None
+        self._waiter: asyncio.Future[WorkerResponse] | None = None
+        self._response: WorkerResponse | None = None
+        self._content_type = b""
+        self._content_length: int | None = None
+        self._is_chunked = False
+        self._is_head = False
+        self._is_paused = False
+        self.is_reused = False
+        self.has_answered = False
+        self.is_usable = False
+
+    async def ask(self, head: bytes, body: bytes, *, is_head: bool) -> WorkerResponse:
+        """Writes a request and waits for the answer's head."""
+        waiter: asyncio.Future[WorkerResponse] = self._loop.create_future()
+        self._waiter = waiter
+        self.has_answered = False
+        self._is_head = is_head
+        if len(body) < 65536:
+            self._transport.write(head + body)
+        else:
+            self._transport.writelines((head, body))
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            self.drop()
+            raise
+
+    def drop(self) -> None:
+        """Closes at once; the worker takes that for a cancel."""
+        self.is_usable = False
+        if self._transport is not None:
+            self._transport.abort()
+
+    def pause(self) -> None:
+        if self.is_usable and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        if self.is_usable and self._is_paused:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    # What the loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._parser = httptools.HttpResponseParser(self)
+        self.is_usable = True
+        self._client.opened(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._waiter is None and self._response is None:
+            # Nobody asked: the worker says goodbye, or speaks out of turn.
+            self.drop()
+            return
+        self.has_answered = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._break(f"The worker sent what is not HTTP: {error}.")
+            self.drop()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_usable = False
+        self._client.lost(self)
+        response = self._response
+        if response is not None and not self._has_length:
+            # Only the end of the connection ends such a body.
+            self._response = None
+            response.on_end()
+            return
+        self._break(f"The worker's connection broke: {exc or 'it was closed'}.")
+
+    @property
+    def _has_length(self) -> bool:
+        return self._is_chunked or self._content_length is not None
+
+    def _break(self, text: str) -> None:
+        waiter, response = self._waiter, self._response
+        self._waiter = self._response = None
+        if waiter is not None and not waiter.done():
+            waiter.set_exception(WorkerBroke(text, BreakPoint.BEFORE_HEADERS))
+        elif response is not None:
+            response.on_break(WorkerBroke(text, BreakPoint.MID_BODY))
+
+    # What the parser calls.
+
+    def on_message_begin(self) -> None:
+        self._content_type = b""
+        self._content_length = None
+        self._is_chunked = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._response is not None:
+            return
+        name = name.lower()
+        if name == b"content-type":
+            self._content_type = value
+        elif name == b"content-length":
+            self._content_length = int(value)
+        elif name == b"transfer-encoding":
+            self._is_chunked = True
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:
+            return
+        waiter = self._waiter
+        self._waiter = None
+        if self._is_head or status in {204, 304}:
+            self._content_length = 0
+        self._response = response = WorkerResponse(
+            status, self._content_type, self._content_length, self
+        )
+        if waiter is not None and not waiter.done():
+            waiter.set_result(response)
+
+    def on_body(self, body: bytes) -> None:
+        if self._response is not None:
+            self._response.on_piece(body)
+
+    def on_message_complete(self) -> None:
+        response = self._response
+        if response is None:
+            return
+        self._response = None
+        if self._parser.should_keep_alive() and self.is_usable and not self._is_head:
+            self.is_reused = True
+            self.resume()
+            self._client.put_back(self)
+        else:
+            self.is_usable = False
+            self._transport.close()
+        response.on_end()
