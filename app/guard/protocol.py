@@ -13,6 +13,9 @@ from app.core.lifecycle import CapKind, ExitCause, PressureLevel
 PACKET_BYTES = 256 * 1024
 """Largest packet; environments and samples stay far below it."""
 
+EXIT_ALLOCATION_FAILED = 12
+"""Exit code of our own worker programs when memory was refused (ENOMEM's number)."""
+
 HEARTBEAT_S = 1.0
 """Each side sends one this often; see `watchdog` and `client` for what silence means."""
 
@@ -180,6 +183,8 @@ class Verdict(msgspec.Struct, frozen=True, tag="verdict"):
     worker_id: str = ""
     needed_bytes: int = 0
     deadline_s: float = 0.0
+    kills_in_window: int = 0
+    """With `killed`: kills for memory within the last ten minutes, this one included."""
 
 
 ToGuard: TypeAlias = Launch | Kill | Activity | Closing | Heartbeat | Done

@@ -1,0 +1,181 @@
+"""One end of the link on Linux and macOS: packets with descriptors, never waiting to send.
+
+Linux keeps packet borders itself (SEQPACKET); macOS has no such local socket, so a stream carries a
+length before each packet there. Used by the guard's loop and by the client on the core loop.
+"""
+
+import array
+import collections
+import contextlib
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from app.guard.link import LinkClosed, Packet
+from app.guard.protocol import PACKET_BYTES
+
+IS_FRAMED = sys.platform == "darwin"
+MOST_DESCRIPTORS = 8
+MOST_WAITING = 4096
+"""Packets kept while the other side does not read (it may be stopped); then the oldest sample goes."""
+_BUFFER_BYTES = 1024 * 1024
+_HEADER = struct.Struct(">IB")
+"""Length of the packet and how many descriptors are its own."""
+_IN = select.POLLIN | select.POLLHUP | select.POLLERR | select.POLLPRI
+
+
+@dataclass(slots=True)
+class _Outgoing:
+    data: bytes
+    descriptors: tuple[int, ...]
+    may_drop: bool
+
+
+def make_pair() -> tuple[socket.socket, socket.socket]:
+    """Two connected ends, closed in any program that is started."""
+    kind = socket.SOCK_STREAM if IS_FRAMED else socket.SOCK_SEQPACKET
+    return socket.socketpair(socket.AF_UNIX, kind)
+
+
+class PosixLink:
+    """Thread: the one that made it."""
+
+    def __init__(self, sock: socket.socket, *, is_framed: bool = IS_FRAMED) -> None:
+        self._sock = sock
+        self._is_framed = is_framed
+        self._outbox: collections.deque[_Outgoing] = collections.deque()
+        self._inbox = bytearray()
+        self._in_descriptors: list[int] = []
+        sock.setblocking(False)
+        for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
+            sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether packets wait for the other side to read."""
+        return bool(self._outbox)
+
+    def send(self, data: bytes, descriptors: Sequence[int] = (), *, may_drop: bool = False) -> None:
+        """Sends or keeps for later; the caller keeps its descriptors.
+
+        Raises:
+            LinkClosed: when the other side is gone.
+        """
+        if may_drop and self._outbox:
+            return
+        if len(self._outbox) >= MOST_WAITING:
+            self._outbox.popleft()
+        framed = _HEADER.pack(len(data), len(descriptors)) + data if self._is_framed else data
+        self._outbox.append(_Outgoing(framed, tuple(os.dup(fd) for fd in descriptors), may_drop))
+        self.flush()
+
+    def flush(self) -> None:
+        """Sends what waits, as far as the other side takes it.
+
+        Raises:
+            LinkClosed: when the other side is gone.
+        """
+        while self._outbox:
+            first = self._outbox[0]
+            extra = (
+                [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", first.descriptors))]
+                if first.descriptors
+                else []
+            )
+            try:
+                sent = self._sock.sendmsg([first.data], extra)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in {55, 105}:  # ENOBUFS on macOS and Linux: full, not gone
+                    return
+                raise LinkClosed(str(error)) from error
+            for fd in first.descriptors:
+                os.close(fd)
+            first.descriptors = ()
+            if self._is_framed and sent < len(first.data):
+                first.data = first.data[sent:]
+                continue
+            self._outbox.popleft()
+
+    def receive(self) -> list[Packet]:
+        """Everything that has arrived.
+
+        Raises:
+            LinkClosed: when the other side is gone and all it sent was returned before.
+        """
+        packets: list[Packet] = []
+        while True:
+            try:
+                data, extra, _, _ = self._sock.recvmsg(
+                    PACKET_BYTES, socket.CMSG_SPACE(4 * MOST_DESCRIPTORS), _CLOEXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                return packets
+            except OSError as error:
+                if packets:
+                    return packets
+                raise LinkClosed(str(error)) from error
+            descriptors: list[int] = []
+            for level, kind, payload in extra:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    numbers = array.array("i")
+                    numbers.frombytes(payload[: len(payload) - len(payload) % 4])
+                    descriptors.extend(numbers)
+            if not data:
+                if packets:
+                    return packets
+                raise LinkClosed("closed by the other side")
+            if not self._is_framed:
+                packets.append(Packet(data, tuple(descriptors)))
+                continue
+            self._inbox += data
+            self._in_descriptors += descriptors
+            packets.extend(self._unframe())
+
+    def _unframe(self) -> list[Packet]:
+        packets: list[Packet] = []
+        while len(self._inbox) >= _HEADER.size:
+            length, count = _HEADER.unpack_from(self._inbox)
+            end = _HEADER.size + length
+            if len(self._inbox) < end:
+                break
+            packets.append(
+                Packet(bytes(self._inbox[_HEADER.size : end]), tuple(self._in_descriptors[:count]))
+            )
+            del self._inbox[:end]
+            del self._in_descriptors[:count]
+        return packets
+
+    def wait(self, timeout_s: float, handles: Sequence[int]) -> frozenset[int]:
+        """Which of our own socket and `handles` are ready within the time."""
+        poll = select.poll()
+        poll.register(self._sock.fileno(), _IN)
+        for handle in handles:
+            poll.register(handle, _IN)
+        return frozenset(fd for fd, _ in poll.poll(max(timeout_s, 0.0) * 1000))
+
+    def wait_handles(self, timeout_s: float, handles: Sequence[int]) -> None:
+        """The same for `handles` alone, for when the link is closed."""
+        poll = select.poll()
+        for handle in handles:
+            poll.register(handle, _IN)
+        poll.poll(max(timeout_s, 0.0) * 1000)
+
+    def close(self) -> None:
+        for outgoing in self._outbox:
+            for fd in outgoing.descriptors:
+                with contextlib.suppress(OSError):
+                    os.close(fd)
+        self._outbox.clear()
+        self._sock.close()
+
+
+_CLOEXEC: int = getattr(socket, "MSG_CMSG_CLOEXEC", 0)

@@ -1,0 +1,75 @@
+"""What the guard says to people: what happened, with the numbers, in one or two sentences. Pure."""
+
+from app.core.lifecycle import CapKind, ExitCause
+from app.guard.child import ExitStatus
+from app.guard.lines import GIB, MIB
+from app.guard.readings import Reading, WorkerReading
+
+SIGNAL_NAMES = {4: "SIGILL", 6: "SIGABRT", 7: "SIGBUS", 8: "SIGFPE", 9: "SIGKILL", 11: "SIGSEGV"}
+
+
+def size(count_bytes: int) -> str:
+    """1.5 GiB, 384 MiB."""
+    if abs(count_bytes) >= GIB:
+        return f"{count_bytes / GIB:.1f} GiB"
+    return f"{count_bytes / MIB:.0f} MiB"
+
+
+def name(worker: WorkerReading) -> str:
+    return worker.model_id or worker.worker_id
+
+
+def cap_exceeded(worker: WorkerReading, expected_bytes: int) -> str:
+    if worker.own_bytes >= worker.cap_own_bytes:
+        what = f"had taken {size(worker.own_bytes)} of memory"
+    else:
+        what = (
+            f"had taken {size(worker.own_bytes)} of memory and was growing so fast that it would have "
+            f"reached {size(expected_bytes)}"
+        )
+    planned = f", planned {size(worker.planned_own_bytes)}" if worker.planned_own_bytes else ""
+    return f"{name(worker)} was stopped: it {what} (cap {size(worker.cap_own_bytes)}{planned})."
+
+
+def available(reading: Reading) -> str:
+    return f"{size(reading.available_bytes)} of {size(reading.total_bytes)} memory available"
+
+
+def blame(reading: Reading) -> str:
+    if not reading.grown_program:
+        return ""
+    return f" {reading.grown_program} grew by {size(reading.grown_bytes)}."
+
+
+def machine_low(worker: WorkerReading, reading: Reading, line: int) -> str:
+    return (
+        f"{name(worker)} was stopped: only {available(reading)} (line {size(line)}); stopping it gives "
+        f"back {size(worker.own_bytes)}.{blame(reading)}"
+    )
+
+
+def exited(model: str, cause: ExitCause, status: ExitStatus, note: str, limit_bytes: int) -> str:
+    """For a worker that the guard did not stop itself."""
+    if cause is ExitCause.KERNEL_OOM:
+        limit = f" (limit {size(limit_bytes)})" if limit_bytes else ""
+        return f"{model} was stopped by the kernel for want of memory{limit}. {note}".rstrip()
+    if cause is ExitCause.ALLOCATION_FAILED:
+        limit = f" under its limit of {size(limit_bytes)}" if limit_bytes else ""
+        return f"{model} ended: it could not get the memory it asked for{limit}. {note}".rstrip()
+    if status.exit_signal is not None:
+        number = status.exit_signal
+        signal_name = SIGNAL_NAMES.get(number, f"signal {number}")
+        verb = "crashed with" if cause is ExitCause.CRASHED else "was ended by"
+        return f"{model} {verb} {signal_name}. {note}".rstrip()
+    return f"{model} ended by itself with exit code {status.exit_code}. {note}".rstrip()
+
+
+def cap_kind(kind: CapKind) -> str:
+    return {
+        CapKind.SYSTEMD_SCOPE: "a systemd scope",
+        CapKind.CGROUP_V2: "a control group",
+        CapKind.CGROUP_V1: "a control group (v1)",
+        CapKind.JOB_OBJECT: "a Job Object",
+        CapKind.RLIMIT_DATA: "RLIMIT_DATA",
+        CapKind.WATCH_ONLY: "the guard's watch alone",
+    }[kind]
