@@ -6,6 +6,7 @@ Made by the composition; the supervisor asks it how a model is started. Other en
 
 import importlib.metadata
 import importlib.util
+import os
 import re
 import secrets
 from collections.abc import Iterable, Mapping
@@ -51,7 +52,7 @@ class LlamaCppBackend:
         start = StartLine(spec.model_id, str(spec.path), key, settings)
         devices = [device.device for device in plan.devices if device.device != "RAM"]
         env = worker_env()
-        env |= visible_devices(devices if settings.gpu_layers else (), env)
+        env |= visible_devices(devices if settings.gpu_layers else (), os.environ)
         return LaunchPlan(
             model_id=spec.model_id,
             argv=own_argv("worker", "xllamacpp"),

@@ -22,6 +22,7 @@ from app.core.backends.guard_link import GuardLink
 from app.core.backends.log_ring import LogRing, PipeReader
 from app.core.errors import WorkerStartFailed, WorkerStopped
 from app.core.lifecycle import WORKER_TRANSITIONS, ExitCause, WorkerState
+from app.guard.causes import refine
 from app.guard.protocol import Activity, CapReport, Evidence, Exited, Launch, WorkerSample
 
 _log = logging.getLogger(__name__)
@@ -220,6 +221,7 @@ class Worker:
         self._close()
         if self.exit.done():
             return
+        exited = refine(exited, "\n".join(self.log.trouble()))
         self.exit.set_result(exited)
         if self._state is WorkerState.STOPPING or exited.cause.is_wanted:
             if self._state is not WorkerState.STOPPING:

@@ -1,0 +1,85 @@
+"""The planner of the real app: presets, the formula, the engine's dry run, and the rule that refuses.
+
+Made by the composition; the supervisor calls it in an executor.
+"""
+
+import dataclasses
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from app.core.backends.planner import Live, Priced
+from app.core.backends.recovery import smaller
+from app.core.errors import CoolheadError
+from app.core.hardware.machine import Machine
+from app.core.models.fit import judge, propose
+from app.core.models.limits import limits_from
+from app.core.models.load_settings import LoadSettings
+from app.core.models.plan import MemoryPlan, plan_memory
+from app.core.models.presets import choose
+from app.core.models.spec import ModelSpec
+from app.core.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+DryRun: TypeAlias = Callable[[ModelSpec, LoadSettings, Sequence[str]], MemoryPlan]
+Record: TypeAlias = Callable[[ModelSpec, LoadSettings, MemoryPlan, Mapping[str, int], str], None]
+
+
+class ModelPlanner:
+    """Thread: any; holds no state.
+
+    Args:
+        probe: reads the machine.
+        dry_run: the engine's own figures; None decides by the formula alone.
+        record: keeps what a load took, per device, beside its plan.
+    """
+
+    def __init__(
+        self,
+        probe: Callable[[], Machine],
+        dry_run: DryRun | None = None,
+        record: Record | None = None,
+    ) -> None:
+        self._probe = probe
+        self._dry_run = dry_run
+        self._record = record
+
+    def machine(self) -> Machine:
+        return self._probe()
+
+    def price(self, spec: ModelSpec, settings: Settings, live: Live, steps: int) -> Priced:
+        machine = self._probe()
+        limits = limits_from(settings, machine)
+        # "Available" counts the weights that running workers map as free; a preset must not.
+        left = dataclasses.replace(
+            machine, ram_available_bytes=machine.ram_available_bytes - live.mapped_bytes
+        )
+        choice = choose(spec, left, settings)
+        load = smaller(choice.load, steps)
+        plan = self._plan(spec, load, choice.gpus)
+        fit = judge(plan, machine, limits, live.mapped_bytes, live.own_bytes, dict(live.gpu_bytes))
+        way_out = ""
+        if not fit.fits:
+            proposal = propose(spec, load, left, limits, choice.gpus)
+            way_out = proposal.sentence if proposal else ""
+        reasons = choice.reasons
+        if load != choice.load:
+            reasons = (*reasons, f"{steps} step(s) smaller after a kill for memory")
+        return Priced(load, plan, fit, machine, reasons, way_out, choice.warnings)
+
+    def record(
+        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: str
+    ) -> None:
+        if self._record is not None:
+            self._record(spec, priced.load, priced.plan, taken_bytes, engine)
+
+    def _plan(self, spec: ModelSpec, load: LoadSettings, gpus: Sequence[str]) -> MemoryPlan:
+        formula = plan_memory(spec, load, gpus)
+        if self._dry_run is None or spec.format != "gguf":
+            return formula
+        try:
+            return self._dry_run(spec, load, gpus)
+        except CoolheadError as error:
+            _log.warning("no dry run of %s, so the formula decides: %s", spec.model_id, error)
+            return formula
