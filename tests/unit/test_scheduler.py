@@ -6,6 +6,7 @@ from app.core.router.scheduler import Place, Policy, Scheduler
 from app.core.router.tickets import Admission, Refusal, RefusalKind, Ticket
 
 GIB = 1 << 30
+ONE = {"RAM": GIB}
 
 
 @dataclass
@@ -42,7 +43,7 @@ def test_scheduler_eight_tickets_for_a_cold_model_join_one_load() -> None:
     for one in tickets:
         scheduler.submit(one, 0.0)
     assert recorder.log == [("load", "a")]
-    scheduler.load_finished("a", 2, GIB, 1.0)
+    scheduler.load_finished("a", 2, ONE, 1.0)
     assert recorder.granted == [0, 1]
     for one in tickets:
         scheduler.release(one, 2.0)
@@ -54,7 +55,7 @@ def test_scheduler_eight_tickets_for_a_cold_model_join_one_load() -> None:
 def test_scheduler_queue_full_refuses_with_a_time_to_come_back() -> None:
     scheduler, recorder = make(max_queue_size=2)
     scheduler.submit(ticket(0), 0.0)
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     for number in range(1, 5):
         scheduler.submit(ticket(number), 0.0)
     assert recorder.granted == [0]
@@ -67,7 +68,7 @@ def test_scheduler_no_queue_still_loads_a_cold_model() -> None:
     scheduler, recorder = make(max_queue_size=0)
     scheduler.submit(ticket(0), 0.0)
     scheduler.submit(ticket(1), 0.0)
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     assert recorder.granted == [0]
     assert list(recorder.refused) == [1]
 
@@ -75,7 +76,7 @@ def test_scheduler_no_queue_still_loads_a_cold_model() -> None:
 def test_scheduler_senior_and_short_requests_go_first_but_none_starves() -> None:
     scheduler, recorder = make()
     scheduler.submit(ticket(0), 0.0)
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     scheduler.submit(ticket(1, at=0.0, size_tokens=32_000), 0.0)
     scheduler.submit(ticket(2, at=5.0, size_tokens=500), 5.0)
     scheduler.submit(ticket(3, at=6.0, priority=3), 6.0)
@@ -88,7 +89,7 @@ def test_scheduler_senior_and_short_requests_go_first_but_none_starves() -> None
 def test_scheduler_client_gone_frees_its_place() -> None:
     scheduler, recorder = make(max_queue_size=1)
     scheduler.submit(ticket(0), 0.0)
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     waiting = ticket(1)
     scheduler.submit(waiting, 0.0)
     scheduler.withdraw(waiting, 1.0)
@@ -99,12 +100,12 @@ def test_scheduler_client_gone_frees_its_place() -> None:
 
 def test_scheduler_overload_policies_reject_and_degrade() -> None:
     scheduler, recorder = make(overload="reject")
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     scheduler.submit(ticket(0), 0.0)
     scheduler.submit(ticket(1), 0.0)
     assert list(recorder.refused) == [1]
     scheduler, recorder = make(overload="degrade")
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     scheduler.submit(ticket(0), 0.0)
     scheduler.submit(ticket(1), 0.0)
     scheduler.submit(ticket(2, may_degrade=True), 0.0)
@@ -121,7 +122,7 @@ def test_scheduler_waited_too_long_is_refused() -> None:
 
 def test_scheduler_closed_door_refuses_new_and_holds_the_waiting() -> None:
     scheduler, recorder = make()
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     scheduler.submit(ticket(0), 0.0)
     scheduler.submit(ticket(1), 0.0)
     closed = Admission(takes_new=False, grants=False, loads=False, sentence="low memory")
@@ -140,20 +141,20 @@ def test_scheduler_closed_door_refuses_new_and_holds_the_waiting() -> None:
 def test_scheduler_load_that_lacks_memory_evicts_by_bytes_never_the_busy() -> None:
     scheduler, recorder = make()
     for number, (model, size) in enumerate([("big", 4), ("small", 1), ("busy", 8)]):
-        scheduler.load_finished(model, 1, size * GIB, float(number))
+        scheduler.load_finished(model, 1, {"RAM": size * GIB}, float(number))
     scheduler.submit(ticket(0, "busy"), 3.0)
     scheduler.submit(ticket(1, "new", at=4.0), 4.0)
     scheduler.load_failed("new", RuntimeError("no room"), 5.0, lacking_bytes=3 * GIB)
     assert recorder.log == [("load", "new"), ("unload", "big")]
     scheduler.unloaded("big", 6.0)
     assert recorder.log[-1] == ("load", "new")
-    scheduler.load_finished("new", 1, 3 * GIB, 7.0)
+    scheduler.load_finished("new", 1, {"RAM": 3 * GIB}, 7.0)
     assert recorder.granted == [0, 1]
 
 
 def test_scheduler_swap_drains_the_busy_model_and_then_loads() -> None:
     scheduler, recorder = make(swap_patience_s=10.0)
-    scheduler.load_finished("a", 1, 4 * GIB, 0.0)
+    scheduler.load_finished("a", 1, {"RAM": 4 * GIB}, 0.0)
     held, queued = ticket(0, "a"), ticket(1, "a")
     scheduler.submit(held, 0.0)
     scheduler.submit(queued, 0.0)
@@ -167,14 +168,14 @@ def test_scheduler_swap_drains_the_busy_model_and_then_loads() -> None:
     assert recorder.log[-1] == ("unload", "a")
     scheduler.unloaded("a", 14.0)
     assert recorder.log[-1] == ("load", "b")
-    scheduler.load_finished("b", 1, 4 * GIB, 15.0)
+    scheduler.load_finished("b", 1, {"RAM": 4 * GIB}, 15.0)
     assert recorder.granted == [0, 2]
     assert scheduler.view("a").queued == 1
 
 
 def test_scheduler_drain_for_a_client_that_left_is_called_off() -> None:
     scheduler, _ = make()
-    scheduler.load_finished("a", 1, 4 * GIB, 0.0)
+    scheduler.load_finished("a", 1, {"RAM": 4 * GIB}, 0.0)
     scheduler.submit(ticket(0, "a"), 0.0)
     leaving = ticket(1, "b", at=1.0)
     scheduler.submit(leaving, 1.0)
@@ -186,7 +187,7 @@ def test_scheduler_drain_for_a_client_that_left_is_called_off() -> None:
 
 def test_scheduler_pinned_model_is_kept_and_the_load_is_refused_with_its_reason() -> None:
     scheduler, recorder = make(pinned=frozenset({"a"}))
-    scheduler.load_finished("a", 1, 4 * GIB, 0.0)
+    scheduler.load_finished("a", 1, {"RAM": 4 * GIB}, 0.0)
     scheduler.submit(ticket(0, "b"), 0.0)
     error = RuntimeError("no room")
     scheduler.load_failed("b", error, 1.0, lacking_bytes=GIB)
@@ -197,8 +198,8 @@ def test_scheduler_pinned_model_is_kept_and_the_load_is_refused_with_its_reason(
 
 def test_scheduler_idle_model_is_unloaded_and_a_used_one_is_not() -> None:
     scheduler, recorder = make(idle_timeout_s=60.0)
-    scheduler.load_finished("a", 1, GIB, 0.0)
-    scheduler.load_finished("b", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
+    scheduler.load_finished("b", 1, ONE, 0.0)
     scheduler.submit(ticket(0, "b"), 1.0)
     scheduler.tick(100.0)
     assert recorder.log == [("unload", "a")]
@@ -206,12 +207,12 @@ def test_scheduler_idle_model_is_unloaded_and_a_used_one_is_not() -> None:
 
 def test_scheduler_worker_lost_retires_its_requests_and_loads_again_for_the_waiting() -> None:
     scheduler, recorder = make()
-    scheduler.load_finished("a", 1, GIB, 0.0)
+    scheduler.load_finished("a", 1, ONE, 0.0)
     scheduler.submit(ticket(0), 0.0)
     scheduler.submit(ticket(1), 0.0)
     scheduler.unloaded("a", 1.0)
     assert recorder.log == [("load", "a")]
-    scheduler.load_finished("a", 1, GIB, 2.0)
+    scheduler.load_finished("a", 1, ONE, 2.0)
     assert recorder.granted == [0, 1]  # the dead worker's request holds no slot of the new one
     assert scheduler.in_flight == 2
     scheduler.release(ticket(0), 3.0)
@@ -221,7 +222,7 @@ def test_scheduler_worker_lost_retires_its_requests_and_loads_again_for_the_wait
 
 def test_scheduler_shared_kv_cells_hold_back_what_does_not_fit_beside() -> None:
     scheduler, recorder = make()
-    scheduler.load_finished("a", 4, GIB, 0.0, kv_tokens=8192)
+    scheduler.load_finished("a", 4, ONE, 0.0, kv_tokens=8192)
     first = ticket(0, size_tokens=6000)
     scheduler.submit(first, 0.0)
     scheduler.submit(ticket(1, size_tokens=6000), 0.0)
@@ -234,7 +235,7 @@ def test_scheduler_user_unload_drains_first_and_want_loads() -> None:
     scheduler, recorder = make()
     scheduler.want("a", 0.0)
     assert recorder.log == [("load", "a")]
-    scheduler.load_finished("a", 1, GIB, 1.0)
+    scheduler.load_finished("a", 1, ONE, 1.0)
     scheduler.submit(ticket(0), 1.0)
     scheduler.drain("a", 2.0)
     assert recorder.log == [("load", "a")]

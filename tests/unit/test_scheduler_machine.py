@@ -1,6 +1,6 @@
 """The scheduler under any order of events: no ticket is lost, no busy worker is evicted."""
 
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -72,7 +72,7 @@ class Machine(RuleBasedStateMachine):
     )
     def submit(self, model: str, priority: int, size: int, degrade: bool) -> None:
         self.number += 1
-        ticket = Ticket(self.number, model, priority, size, self.now, self.now + 100, degrade)
+        ticket = Ticket(self.number, model, priority, size, self.now, self.now + 100, None, degrade)
         self.waiting[self.number] = ticket
         self.scheduler.submit(ticket, self.now)
 
@@ -103,7 +103,7 @@ class Machine(RuleBasedStateMachine):
             self.scheduler.load_failed(model, RuntimeError("no room"), self.now, lacking)
         else:
             self.loaded[model] = 2
-            self.scheduler.load_finished(model, 2, SIZES[model], self.now)
+            self.scheduler.load_finished(model, 2, {"RAM": SIZES[model]}, self.now)
 
     @precondition(lambda self: self.unloading)
     @rule()
@@ -111,17 +111,20 @@ class Machine(RuleBasedStateMachine):
         self.scheduler.unloaded(self.unloading.pop(), self.now)
 
     @precondition(lambda self: self.loaded)
-    @rule(data=st.data())
-    def worker_dies(self, data: st.DataObject) -> None:
+    @rule(data=st.data(), is_told_first=st.booleans())
+    def worker_dies(self, data: st.DataObject, is_told_first: bool) -> None:
         model = data.draw(st.sampled_from(sorted(self.loaded)))
         del self.loaded[model]
+        if is_told_first:
+            self.scheduler.ending(model, self.now)
+        else:
+            self.scheduler.unloaded(model, self.now)
         for ticket in [one for one in self.held.values() if one.model_id == model]:
             del self.held[ticket.ticket_id]
             self.settled += 1
             self.scheduler.release(ticket, self.now)
-        if model in self.loaded or model in self.unloading:
-            return  # the last release let it be unloaded or more
-        self.scheduler.unloaded(model, self.now)
+        if is_told_first:
+            self.scheduler.unloaded(model, self.now)
 
     @rule(model=st.sampled_from(MODELS), loads=st.booleans())
     def user_wish(self, model: str, loads: bool) -> None:
@@ -178,8 +181,9 @@ class Machine(RuleBasedStateMachine):
 
 TestScheduler = Machine.TestCase
 TestScheduler.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=50,
+    stateful_step_count=30,
     deadline=None,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),  # shrinking takes minutes
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

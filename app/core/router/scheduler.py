@@ -20,18 +20,18 @@ Whenever anything has changed, in this order:
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Literal, Protocol
+from typing import Protocol
 
+from app.core.router.decision import Overload
 from app.core.router.tickets import OPEN, Admission, Refusal, RefusalKind, Ticket
-
-Overload = Literal["queue", "reject", "degrade"]
 
 MIN_RETRY_S = 1
 MAX_RETRY_S = 60  # claude gives up at once on more
 USUAL_HOLD_S = 10.0
+RAM = "RAM"
 
 
 class Place(StrEnum):
@@ -83,14 +83,15 @@ class _Model:
     place: Place = Place.UNLOADED
     slots: int = 1  # of the last load; one is assumed before the first
     kv_tokens: int = 0  # cells that all slots share; 0 where each has its own
-    bytes_held: int = 0
+    bytes_held: Mapping[str, int] = field(default_factory=dict)  # by device
     ready_s: float = 0.0
     used_s: float = 0.0
     waiting: list[Ticket] = field(default_factory=list)  # senior first
     held: dict[int, Ticket] = field(default_factory=dict)  # of this worker
     stale: dict[int, Ticket] = field(default_factory=dict)  # of a worker that has ended
     is_wanted: bool = False  # a load was asked for without a request
-    lacking_bytes: int = 0  # what the last attempt to load lacked
+    lacking_bytes: int = 0  # what the last attempt to load lacked, and on which device
+    lacking_device: str = RAM
     lacking_error: Exception | None = None
     has_reserved: bool = False  # room was made for it, and is nobody else's
     drains_for: str | None = None  # "" when the user asked for it
@@ -157,12 +158,17 @@ class Scheduler:
         self._pump(now)
 
     def load_finished(
-        self, model_id: str, slots: int, bytes_held: int, now: float, kv_tokens: int = 0
+        self,
+        model_id: str,
+        slots: int,
+        bytes_held: Mapping[str, int],
+        now: float,
+        kv_tokens: int = 0,
     ) -> None:
         """A worker is ready, whoever asked for it.
 
-        Unloading it would give `bytes_held` back; `kv_tokens` are the KV cells that all slots share,
-        0 where each slot has its own.
+        Unloading it would give `bytes_held` back, by device; `kv_tokens` are the KV cells that all
+        slots share, 0 where each slot has its own.
         """
         model = self._model(model_id)
         self._retire(model)
@@ -178,13 +184,19 @@ class Scheduler:
         self._pump(now)
 
     def load_failed(
-        self, model_id: str, error: Exception, now: float, lacking_bytes: int = 0
+        self,
+        model_id: str,
+        error: Exception,
+        now: float,
+        lacking_bytes: int = 0,
+        device: str = RAM,
     ) -> None:
         """A load ended without a worker; with `lacking_bytes` it was for want of memory alone."""
         model = self._model(model_id)
         model.place = Place.UNLOADED
         if lacking_bytes > 0:
             model.lacking_bytes = lacking_bytes
+            model.lacking_device = device
             model.lacking_error = error
         else:
             self._give_up(model, error)
@@ -197,9 +209,18 @@ class Scheduler:
             return  # `load_failed` comes for it
         self._retire(model)
         model.place = Place.UNLOADED
-        model.bytes_held = 0
+        model.bytes_held = {}
         model.drains_for = None
         self._pump(now)
+
+    def ending(self, model_id: str, now: float) -> None:
+        """Somebody else ends the worker; `unloaded` follows once its process is gone."""
+        model = self._model(model_id)
+        if model.place in {Place.READY, Place.DRAINING}:
+            self._retire(model)
+            model.place = Place.UNLOADING
+            model.drains_for = None
+            self._pump(now)
 
     # What is wanted.
 
@@ -267,7 +288,7 @@ class Scheduler:
         if model.place is Place.READY and not model.waiting and self._has_room(model, ticket):  # 2
             return None
         is_full = model.place is Place.READY
-        overload = self._policy.overload
+        overload = ticket.overload or self._policy.overload
         if is_full and (
             overload == "reject" or (overload == "degrade" and ticket.may_degrade)
         ):  # 3
@@ -359,7 +380,8 @@ class Scheduler:
             for other in self._models.values()
             if other.place is Place.READY and other.model_id not in self._policy.pinned
         ]
-        if sum(other.bytes_held for other in others) < model.lacking_bytes:
+        device, lacking_bytes = model.lacking_device, model.lacking_bytes
+        if sum(_held(other, device) for other in others) < lacking_bytes:
             self._give_up(model, model.lacking_error or RuntimeError("no room"))
             return False
         since_s = model.waiting[0].enqueued_s if model.waiting else now
@@ -370,7 +392,7 @@ class Scheduler:
             if not other.waiting or now - max(since_s, other.ready_s) >= patience_s
         ]
         idle = [other for other in open_to if not other.held and not other.waiting]
-        victims = _cover(idle, model.lacking_bytes) or _cover(open_to, model.lacking_bytes)
+        victims = _cover(idle, device, lacking_bytes) or _cover(open_to, device, lacking_bytes)
         if victims is None:
             return False
         model.lacking_bytes = 0
@@ -422,10 +444,14 @@ def _is_moving(model: _Model) -> bool:
     return is_draining or model.place in {Place.LOADING, Place.UNLOADING}
 
 
-def _cover(models: Iterable[_Model], lacking_bytes: int) -> list[_Model] | None:
+def _held(model: _Model, device: str) -> int:
+    return model.bytes_held.get(device, 0)
+
+
+def _cover(models: Iterable[_Model], device: str, lacking_bytes: int) -> list[_Model] | None:
     """Whom to unload, no more than it takes: the unwanted first, the idle first, then by LRU.
 
-    None where all together do not free enough.
+    None where all together do not free enough of the device.
     """
     chosen: list[_Model] = []
     freed_bytes = 0
@@ -433,13 +459,13 @@ def _cover(models: Iterable[_Model], lacking_bytes: int) -> list[_Model] | None:
         if freed_bytes >= lacking_bytes:
             break
         chosen.append(model)
-        freed_bytes += model.bytes_held
+        freed_bytes += _held(model, device)
     if freed_bytes < lacking_bytes:
         return None
-    for model in sorted(chosen, key=lambda m: m.bytes_held):
-        if freed_bytes - model.bytes_held >= lacking_bytes:
+    for model in sorted(chosen, key=lambda m: _held(m, device)):
+        if freed_bytes - _held(model, device) >= lacking_bytes:
             chosen.remove(model)
-            freed_bytes -= model.bytes_held
+            freed_bytes -= _held(model, device)
     return chosen
 
 

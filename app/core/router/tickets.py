@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+from app.core.router.decision import Overload
+
 # One step of priority is worth so many seconds of waiting: ageing and priority are one scale.
 AGEING_S = 10.0
 # Each doubling of a request above this size costs it one step, so that short ones pass long ones.
@@ -25,6 +27,7 @@ class Ticket:
         size_tokens: estimate of prompt and answer together.
         enqueued_s: when it came, monotonic seconds.
         deadline_s: when waiting is over, monotonic seconds.
+        overload: what happens with every slot taken; None for the user's setting.
         may_degrade: it has a fallback for a full house that has not been tried.
     """
 
@@ -34,6 +37,7 @@ class Ticket:
     size_tokens: int = 0
     enqueued_s: float = 0.0
     deadline_s: float = math.inf
+    overload: Overload | None = None
     may_degrade: bool = False
 
     @property
