@@ -26,6 +26,7 @@ CoolheadError
 ├── EndpointError            port taken, listen address refused
 ├── AlreadyRunning           another Coolhead holds the lock
 ├── NotRunning               there is none to talk to
+├── DisplayMissing           no window system to show the tray on
 └── FolderUnusable           a folder of ours cannot be read or written
 """
 
@@ -176,6 +177,11 @@ class AlreadyRunning(CoolheadError):
 class NotRunning(CoolheadError):
     title = "Coolhead is not running"
     code = "not_running"
+
+
+class DisplayMissing(CoolheadError):
+    title = "There is no display"
+    code = "display_missing"
 
 
 class FolderUnusable(CoolheadError):

@@ -8,6 +8,7 @@ import concurrent.futures
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from app.core.errors import NotRunning
 from app.core.events import Event, EventBus
 from app.core.lifecycle import AppState, CapKind, PressureLevel, WorkerState
 from app.core.settings import Settings
@@ -159,12 +160,21 @@ class Handle:
         self._snapshot = snapshot
 
     def submit(self, command: Command) -> concurrent.futures.Future[object]:
-        """Sends a command; the future has its result, or the `CoolheadError` that stopped it."""
+        """Sends a command; the future has its result, or the `CoolheadError` that stopped it.
+
+        Raises:
+            NotRunning: when the core loop has ended.
+        """
 
         async def run() -> object:
             return await self._carry_out(command)
 
-        return asyncio.run_coroutine_threadsafe(run(), self._loop)
+        running = run()
+        try:
+            return asyncio.run_coroutine_threadsafe(running, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            running.close()
+            raise NotRunning("The core has ended; start Coolhead again.") from error
 
     def subscribe(self, callback: Callable[[Event], None]) -> None:
         """`callback` is called on the core loop for each event; it must return at once."""
