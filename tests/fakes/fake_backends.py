@@ -54,7 +54,7 @@ class FakeLaunched:
 class FakeGuard:
     """Starts processes from this one, reaps them, and says what it was told to say."""
 
-    made: "ClassVar[list[FakeGuard]]" = []  # newest last; cleared by each test that looks
+    made: ClassVar[list["FakeGuard"]] = []  # newest last; cleared by each test that looks
 
     def __init__(
         self, on_message: Callable[[GuardMessage], None], on_lost: Callable[[str], None]
@@ -97,9 +97,10 @@ class FakeGuard:
         cap = CapReport(CapKind.WATCH_ONLY, 0, False)
         return FakeLaunched(Launched(launch.worker_id, process.pid, 0.0, cap), -1)
 
-    async def kill(self, worker_id: str, cause: ExitCause, note: str = "") -> None:
+    async def kill(self, worker_id: str, cause: ExitCause, note: str = "") -> Exited | None:
         self.causes[worker_id] = (cause, note or cause.value)
         self.processes[worker_id].kill()
+        return None
 
     def kill_for(self, worker_id: str, cause: ExitCause, sentence: str) -> None:
         """As the guard's own decision."""
@@ -120,10 +121,12 @@ class FakeGuard:
         sample = WorkerSample(worker_id, 0.0, resident_bytes, 0, 0, resident_bytes)
         self.on_message(Samples(0.0, available_bytes, 16 << 30, 0, PressureLevel.NORMAL, [sample]))
 
-    def send_activity(self, activity: Activity) -> None:
-        self.activities.append(activity)
+    def send_activity(
+        self, worker_id: str, *, is_loading: bool, in_flight: int, last_used_s: float
+    ) -> None:
+        self.activities.append(Activity(worker_id, is_loading, in_flight, last_used_s))
 
-    def send_done(self, verdict_id: int, ok: bool, note: str = "") -> None:
+    def send_done(self, verdict_id: int, *, ok: bool, note: str = "") -> None:
         pass
 
     async def stop(self) -> None:

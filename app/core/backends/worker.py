@@ -20,10 +20,10 @@ from app.core.backends.base import Capabilities, LaunchPlan
 from app.core.backends.engines.link import FailedLine, ReadyLine, parse_answer
 from app.core.backends.guard_link import GuardLink
 from app.core.backends.log_ring import LogRing, PipeReader
-from app.core.errors import WorkerStartFailed, WorkerStopped
+from app.core.errors import GuardError, WorkerStartFailed, WorkerStopped
 from app.core.lifecycle import WORKER_TRANSITIONS, ExitCause, WorkerState
 from app.guard.causes import refine
-from app.guard.protocol import Activity, CapReport, Evidence, Exited, Launch, WorkerSample
+from app.guard.protocol import CapReport, Evidence, Exited, Launch, WorkerSample
 
 _log = logging.getLogger(__name__)
 
@@ -89,7 +89,7 @@ class Worker:
         self._pidfd = -1
         self._progress_s = clock()
         self._most_resident_bytes = 0
-        self._kill_sent = False
+        self._kill_for: tuple[ExitCause, str] | None = None
 
     @property
     def model_id(self) -> str:
@@ -141,6 +141,8 @@ class Worker:
         self._pidfd = launched.pidfd
         self._progress_s = self._clock()
         self.tell_activity(guard)
+        if self._kill_for is not None:  # it was stopped before there was a process to kill
+            await self._kill(guard)
 
     async def wait_ready(self, stall_s: float) -> ReadyWorker:
         """Waits for the ready line, then until the engine answers.
@@ -193,9 +195,11 @@ class Worker:
         """
         if self._state in {WorkerState.STARTING, WorkerState.READY, WorkerState.DRAINING}:
             self._move(WorkerState.STOPPING, note or cause.value)
-        if not self.exit.done() and not self._kill_sent:
-            self._kill_sent = True
-            await guard.kill(self.worker_id, cause, note)
+        is_first = self._kill_for is None
+        if is_first:
+            self._kill_for = (cause, note)
+        if is_first and self.pid and not self.exit.done():
+            await self._kill(guard)
         try:
             async with asyncio.timeout(EXIT_DEADLINE_S):
                 return await asyncio.shield(self.exit)
@@ -240,15 +244,18 @@ class Worker:
 
     def tell_activity(self, guard: GuardLink) -> None:
         guard.send_activity(
-            Activity(
-                worker_id=self.worker_id,
-                is_loading=self._state is WorkerState.STARTING,
-                in_flight=self.in_flight,
-                last_used_s=self.last_used_s,
-            )
+            self.worker_id,
+            is_loading=self._state is WorkerState.STARTING,
+            in_flight=self.in_flight,
+            last_used_s=self.last_used_s,
         )
 
     # The rest is its own business.
+
+    async def _kill(self, guard: GuardLink) -> None:
+        assert self._kill_for is not None
+        with contextlib.suppress(GuardError):  # a guard that is lost has lost its workers too
+            await guard.kill(self.worker_id, *self._kill_for)
 
     async def _wait_answer(self, stall_s: float) -> ReadyLine:
         while not self._answer.done():
