@@ -66,7 +66,7 @@ class Action(msgspec.Struct, frozen=True):
         system_prompt: jinja2 file whose text becomes the request's system prompt.
         chat_template: jinja2 file that turns the messages into the prompt.
         cache: the exact response cache.
-        priority: -100 to 100; the higher is served first.
+        priority: -10 to 10; the higher is served first.
         max_tokens: most tokens an answer may have; `max_seconds` the longest it may take.
         overload: what happens with nothing free; None for the user's setting.
         fallbacks: another target by `FallbackReason`, each used at most once.
