@@ -233,10 +233,11 @@ def _last_line(answer: _Answer, worker: dict[str, Any]) -> str:
         f"first token after {answer.ttft_s:.2f} s",
     ]
     if worker:
+        by_guard = f"cap {size(worker['cap_bytes'])} by the guard"
+        by_kernel = f"{size(worker['kernel_limit_bytes'])} by the kernel ({worker['cap_kind']})"
         parts += [
             f"memory planned {size(sum(worker['planned_bytes'].values()))}",
             f"taken {size(sum(worker['taken_bytes'].values()))}",
-            f"cap {size(worker['cap_bytes'])} by the guard, "
-            f"{size(worker['kernel_limit_bytes'])} by the kernel ({worker['cap_kind']})",
+            f"{by_guard}, {by_kernel}",
         ]
     return "[" + " | ".join(parts) + "]"

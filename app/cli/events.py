@@ -1,7 +1,7 @@
 """`coolhead events [--json]`: what the guard and the workers did, from the state folder."""
 
 import argparse
-import datetime
+import datetime as dt
 import json
 from typing import Any
 
@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     if not events:
         print("Nothing has happened yet.")
     for event in events:
-        when = datetime.datetime.fromtimestamp(event["at"], tz=datetime.UTC).astimezone()
+        when = dt.datetime.fromtimestamp(event["at"], tz=dt.UTC).astimezone()
         print(f"{when:%Y-%m-%d %H:%M:%S}  {_sentence(event)}")
     return 0
 
