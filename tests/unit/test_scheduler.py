@@ -21,6 +21,9 @@ class Recorder:
     def unload(self, model_id: str, reason: str) -> None:
         self.log.append(("unload", model_id))
 
+    def give_up(self, model_id: str, error: Exception) -> None:
+        assert str(error)
+
     def grant(self, ticket: Ticket) -> None:
         self.granted.append(ticket.ticket_id)
 

@@ -52,6 +52,9 @@ class Machine(RuleBasedStateMachine):
         del self.loaded[model_id]
         self.unloading.add(model_id)
 
+    def give_up(self, model_id: str, error: Exception) -> None:
+        assert str(error)
+
     def grant(self, ticket: Ticket) -> None:
         del self.waiting[ticket.ticket_id]
         self.held[ticket.ticket_id] = ticket

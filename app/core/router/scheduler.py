@@ -61,6 +61,10 @@ class Effects(Protocol):
 
     def refuse(self, ticket: Ticket, refusal: Refusal) -> None: ...
 
+    def give_up(self, model_id: str, error: Exception) -> None:
+        """The model is not loaded, for this reason; its tickets are refused one by one."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -211,6 +215,8 @@ class Scheduler:
         model.place = Place.UNLOADED
         model.bytes_held = {}
         model.drains_for = None
+        for other in self._models.values():
+            other.lacking_bytes = 0  # there is more room now; a new try tells how much
         self._pump(now)
 
     def ending(self, model_id: str, now: float) -> None:
@@ -424,6 +430,7 @@ class Scheduler:
         model.is_wanted = False
         retry_s = _bounded(USUAL_HOLD_S)
         self._refuse_all(model, Refusal(RefusalKind.LOAD_FAILED, str(error), retry_s, error))
+        self._effects.give_up(model.model_id, error)
 
     def _refuse_all(self, model: _Model, refusal: Refusal) -> None:
         waiting, model.waiting = model.waiting, []
