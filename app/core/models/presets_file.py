@@ -61,6 +61,7 @@ class Presets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ladder: tuple[LadderStep, ...]
     cpu_largest_parameters: float
     cpu_best_quantization: str
+    cpu_small_parameters: float
     ram_bytes_per_s: float
     unified_bytes_per_s: float
     gpu_bytes_per_s: float

@@ -1,0 +1,153 @@
+"""`coolhead models [list|pull NAME|rm NAME|path]`: what is installed, and fetching and removing it."""
+
+import argparse
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from app.cli.ask import progress_bar
+from app.cli.plan import library_of
+from app.cli.text import size, table
+from app.core.errors import FolderUnusable, ModelError
+from app.core.models.catalogue import catalogue, entry_for
+from app.core.models.download import fetch
+from app.core.models.library import ModelLibrary
+from app.core.models.spec import ModelSpec
+from app.core.paths import Paths, user_paths
+from app.core.settings_file import SettingsFile
+
+
+def add_parser(verbs: Any) -> None:
+    parser = verbs.add_parser("models", help="installed models: list, pull, rm, path")
+    parser.add_argument("--json", action="store_true")
+    actions = parser.add_subparsers(dest="action")
+    listing = actions.add_parser("list", help="installed models, and those that can be pulled")
+    pulling = actions.add_parser("pull", help="fetch a model")
+    pulling.add_argument("name", help="of the catalogue, or OWNER/REPO[:QUANTIZATION or :FILE]")
+    removing = actions.add_parser("rm", help="delete a model's files")
+    removing.add_argument("name", help="its id, as in `coolhead models list`")
+    path = actions.add_parser("path", help="where models are kept")
+    for action in (listing, pulling, removing, path):
+        # A flag before the verb must not be undone by its absence after it.
+        action.add_argument("--json", action="store_true", default=argparse.SUPPRESS)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Raises: ModelUnknown, DownloadFailed, FolderUnusable."""
+    paths = user_paths()
+    if args.action == "path":
+        print(json.dumps({"path": str(paths.models)}) if args.json else paths.models)
+        return 0
+    library = library_of(paths, SettingsFile(paths.settings_file).load().settings)
+    if args.action == "pull":
+        return _pull(args, paths, library)
+    if args.action == "rm":
+        return _remove(args, paths, library)
+    return _list(args, library)
+
+
+def _list(args: argparse.Namespace, library: ModelLibrary) -> int:
+    specs, damaged = library.specs(), library.damaged()
+    if args.json:
+        rows = [_as_json(spec) for spec in specs]
+        broken = [
+            {"id": each.model_id, "path": str(each.path), "reason": each.error.message}
+            for each in damaged
+        ]
+        known = [
+            {"name": entry.name, "title": entry.title, "text": entry.text} for entry in catalogue()
+        ]
+        print(json.dumps({"models": rows, "damaged": broken, "catalogue": known}, indent=2))
+        return 0
+    if specs:
+        head = ("model", "size", "quantization", "parameters", "context", "file")
+        print(table([head, *(_row(spec) for spec in specs)]))
+    else:
+        print("No model is installed. `coolhead models pull NAME` fetches one:")
+    for each in damaged:
+        print(f"! {each.model_id}: {each.error.message}")
+    if not specs:
+        print(table([(entry.name, entry.title, entry.text) for entry in catalogue()], indent="  "))
+    return 0
+
+
+def _row(spec: ModelSpec) -> tuple[str, ...]:
+    return (
+        spec.model_id,
+        size(spec.size_bytes),
+        spec.quantization,
+        _count(spec.parameters),
+        f"{spec.trained_context_tokens:,}",
+        str(spec.path),
+    )
+
+
+def _count(parameters: int) -> str:
+    return f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M"
+
+
+def _as_json(spec: ModelSpec) -> dict[str, Any]:
+    return {
+        "id": spec.model_id,
+        "name": spec.name,
+        "path": str(spec.path),
+        "files": [str(file) for file in spec.files],
+        "size_bytes": spec.size_bytes,
+        "format": spec.format,
+        "architecture": spec.architecture,
+        "quantization": spec.quantization,
+        "parameters": spec.parameters,
+        "context_tokens": spec.trained_context_tokens,
+        "has_chat_template": spec.has_chat_template,
+    }
+
+
+def _pull(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> int:
+    entry = entry_for(args.name)
+    paths.prepare()
+    with progress_bar(f"Fetching {entry.title or entry.name}") as shown:
+        path = fetch(entry, paths, shown)
+    spec = next((spec for spec in library.specs() if path in spec.files), None)
+    if args.json:
+        print(json.dumps({"path": str(path), "id": spec.model_id if spec else None}))
+    elif spec is not None:
+        print(f"{spec.model_id} is installed ({size(spec.size_bytes)}).")
+    else:
+        broken = next((each for each in library.damaged() if each.path == path), None)
+        if broken is not None:
+            raise broken.error
+        print(f"{path} is fetched; it goes with a model and is none by itself.")
+    return 0
+
+
+def _remove(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> int:
+    broken = next((each for each in library.damaged() if each.model_id == args.name), None)
+    files: tuple[Path, ...]
+    if broken is not None:
+        files, path = (broken.path,), broken.path
+    else:
+        spec = library.find(args.name)
+        files, path = spec.files, spec.path
+    if not path.resolve().is_relative_to(paths.models.resolve()):
+        raise ModelError(
+            f"{path} is not in {paths.models} and is left alone: delete it yourself, or take its "
+            "folder out of model.folders."
+        )
+    freed = sum(file.stat().st_size for file in files)
+    try:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            for file in files:
+                file.unlink()
+    except OSError as error:
+        raise FolderUnusable(
+            f"{path} cannot be deleted: {error.strerror}. Make {paths.models} writable.",
+            path=str(path),
+        ) from error
+    if args.json:
+        print(json.dumps({"removed": [str(file) for file in files], "freed_bytes": freed}))
+    else:
+        print(f"{args.name} is deleted, {size(freed)} freed.")
+    return 0
