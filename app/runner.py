@@ -54,9 +54,9 @@ def run_app(*, is_headless: bool, port: int | None, ends_with_stdin: bool) -> in
     with lock:
         loaded = SettingsFile(paths.settings_file).load()
         if not is_headless:
-            from app.ui.display import display_problem
+            from app.ui.display import display_available
 
-            problem = display_problem()
+            problem = display_available()
             if problem:
                 print(f"{problem} Serving without a tray.", file=sys.stderr)
                 is_headless = True
