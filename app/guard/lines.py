@@ -69,7 +69,7 @@ class Lines(msgspec.Struct, frozen=True):
     kills_before_asking: int = 3
 
     gap_s: float = 1.0
-    """A longer time than this between two samples (and ten periods) means that we slept."""
+    """A sample that is later than this was late because the machine, or we, slept."""
     period_none_s: float = 1.0
     period_idle_s: float = 0.25
     period_busy_s: float = 0.05

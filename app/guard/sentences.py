@@ -41,11 +41,74 @@ def blame(reading: Reading) -> str:
     return f" {reading.grown_program} grew by {size(reading.grown_bytes)}."
 
 
-def machine_low(worker: WorkerReading, reading: Reading, line: int) -> str:
+def machine_is_low(reading: Reading, line: int) -> str:
+    return f"Only {available(reading)} (line {size(line)}).{blame(reading)}"
+
+
+def stalled(reading: Reading, stalled_s: float) -> str:
     return (
-        f"{name(worker)} was stopped: only {available(reading)} (line {size(line)}); stopping it gives "
-        f"back {size(worker.own_bytes)}.{blame(reading)}"
+        f"Programs waited {stalled_s * 1000:.0f} ms of the last second for memory, with "
+        f"{available(reading)}.{blame(reading)}"
     )
+
+
+def near_cap(worker: WorkerReading) -> str:
+    return f"{name(worker)} has taken {size(worker.own_bytes)} of its cap of {size(worker.cap_own_bytes)}."
+
+
+def swapping(worker: WorkerReading) -> str:
+    return f"{size(worker.swap_bytes)} of {name(worker)} went to swap."
+
+
+def thrashing(worker: WorkerReading, rate_bytes_per_s: float) -> str:
+    return (
+        f"{name(worker)} reads {size(int(rate_bytes_per_s))} a second of its weights again: they do not "
+        "stay in memory."
+    )
+
+
+def gpu_over(worker: WorkerReading, device: str, taken_bytes: int, cap_bytes: int) -> str:
+    return f"{name(worker)} has taken {size(taken_bytes)} of {device} (cap {size(cap_bytes)})."
+
+
+def spilling(worker: WorkerReading, grown_bytes: int) -> str:
+    return (
+        f"{size(grown_bytes)} of {name(worker)}'s GPU memory lies in main memory: the GPU is full."
+    )
+
+
+def stopped(worker: WorkerReading, why: str) -> str:
+    return f"{name(worker)} was stopped. {why}"
+
+
+def not_cancelled(worker: WorkerReading, why: str, deadline_s: float) -> str:
+    return f"{name(worker)} was stopped: its answer did not end within {deadline_s:.1f} s. {why}"
+
+
+def gives_back(worker: WorkerReading) -> str:
+    return f"Stopping it gives back {size(worker.own_bytes)}."
+
+
+def unload(worker: WorkerReading, why: str) -> str:
+    return f"{name(worker)} is idle and is unloaded ({size(worker.own_bytes)}). {why}"
+
+
+def not_ours(reading: Reading, line: int) -> str:
+    return (
+        f"Only {available(reading)} (line {size(line)}), and stopping a model would not help: other "
+        f"programs take it.{blame(reading)} Close something you do not need."
+    )
+
+
+def asked(kills: int, window_s: float) -> str:
+    return (
+        f"Models were stopped {kills} times in {window_s / 60:.0f} minutes for want of memory. Nothing "
+        "is loaded again until you ask; choose a smaller model or a shorter context."
+    )
+
+
+def relieved(reading: Reading) -> str:
+    return f"Memory is fine again: {available(reading)}."
 
 
 def exited(model: str, cause: ExitCause, status: ExitStatus, note: str, limit_bytes: int) -> str:

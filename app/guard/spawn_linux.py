@@ -18,7 +18,7 @@ from typing import NoReturn
 
 from app.core.lifecycle import CapKind
 from app.guard import cap_linux
-from app.guard.cap_linux import CapPlace, CgroupTree
+from app.guard.cap_linux import CapPlace
 from app.guard.caps import CapTooSmall, Held, KernelLimits, kernel_limits
 from app.guard.child import Child, ExitStatus, SpawnFailed
 from app.guard.environment import worker_environment
@@ -49,6 +49,8 @@ class LinuxSpawner:
         self._count = 0
         self._oom_files: dict[str, int] = {}
         self._empty_groups: list[str] = []
+        self._alive: set[int] = set()
+        self._helpers = frozenset(self._children())
         # A worker's own children come to us if it dies before them, and are ended.
         self._libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
         cap_linux.sweep(self._tree)
@@ -86,6 +88,7 @@ class LinuxSpawner:
             self._become_worker(guard_pid, launch, stdio, limits, place, write_end)
         os.close(write_end)
         os.set_blocking(read_end, False)
+        self._alive.add(pid)
         return Child(
             worker_id=launch.worker_id,
             pid=pid,
@@ -224,6 +227,8 @@ class LinuxSpawner:
             if open_fd is not None and open_fd >= 0:
                 os.close(open_fd)
         child.report = child.handle = -1
+        self._alive.discard(child.pid)
+        self._end_strays()
         self._tidy()
         code = os.waitstatus_to_exitcode(status)
         return ExitStatus(
@@ -238,23 +243,23 @@ class LinuxSpawner:
             group for group in self._empty_groups if not cap_linux.remove_group(group)
         ]
 
-    def reap_strays(self, known: frozenset[int]) -> None:
-        """Ends and reaps processes that workers have left to us."""
-        me = os.getpid()
+    def _children(self) -> list[int]:
         with contextlib.suppress(OSError, ValueError):
-            for text in Path(f"/proc/self/task/{me}/children").read_text().split():
-                if int(text) not in known:
-                    with contextlib.suppress(OSError):
-                        os.kill(int(text), signal.SIGKILL)
-                        os.waitpid(int(text), os.WNOHANG)
+            text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
+            return [int(pid) for pid in text.split()]
+        return []
+
+    def _end_strays(self) -> None:
+        """Ends what workers have left to us; the zombies go with the next worker's end."""
+        for pid in self._children():
+            if pid not in self._alive and pid not in self._helpers:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(OSError):
+                    os.waitpid(pid, os.WNOHANG)
 
     def handle_to_send(self, child: Child) -> tuple[int, ...]:
         return (child.handle,)
 
     def close(self) -> None:
         self._tidy()
-
-
-def tree_of_guard() -> CgroupTree:
-    """Where this process is, for reports."""
-    return cap_linux.find_tree()
