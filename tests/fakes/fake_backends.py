@@ -19,8 +19,9 @@ from app.core.backends.base import Capabilities, EngineInfo, LaunchPlan
 from app.core.backends.caps import caps_for
 from app.core.backends.engines.link import StartLine
 from app.core.backends.guard_link import GuardMessage
-from app.core.backends.planner import Live, Priced
+from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.errors import GuardError, ModelUnknown
+from app.core.hardware.engine_devices import EngineDevice
 from app.core.hardware.machine import Machine
 from app.core.lifecycle import CapKind, ExitCause, PressureLevel
 from app.core.models.fit import Fit
@@ -163,6 +164,12 @@ class FakeBackend:
     def can_run(self, spec: ModelSpec) -> bool:
         return self.runs
 
+    def engine_for(self, spec: ModelSpec) -> EngineInfo:
+        return EngineInfo("fake", "1")
+
+    def devices(self, engine: EngineInfo) -> tuple[EngineDevice, ...] | None:
+        return None
+
     def prepare(self, spec: ModelSpec, settings: LoadSettings, plan: MemoryPlan) -> LaunchPlan:
         self.prepared.append(settings)
         start = StartLine(spec.model_id, str(spec.path), KEY, settings, dict(self.options))
@@ -194,16 +201,18 @@ class FakePlanner:
     def machine(self) -> Machine:
         return Machine(16 << 30, self.available_bytes)
 
-    def price(self, spec: ModelSpec, settings: Settings, live: Live, steps: int) -> Priced:
+    def price(
+        self, spec: ModelSpec, settings: Settings, live: Live, engine: EngineUse, steps: int
+    ) -> Priced:
         self.steps.append(steps)
         self.live.append(live)
-        ram = DevicePlan("RAM", kv_bytes=100 * MIB)
+        ram = DevicePlan("RAM", weights_bytes=50 * MIB, kv_bytes=100 * MIB)
         plan = MemoryPlan((ram,), 100 * MIB, 50 * MIB, "formula", 10.0)
         fit = Fit(self.fits, "RAM", 150 * MIB, 140 * MIB, 20 * MIB, 120 * MIB, "RAM is small.")
         return Priced(self.load, plan, fit, self.machine(), way_out="Take less context.")
 
     def record(
-        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: str
+        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: EngineUse
     ) -> None:
         self.records.append(dict(taken_bytes))
 

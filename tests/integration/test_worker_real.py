@@ -13,7 +13,7 @@ import pytest
 
 from app.core.backends import engine_http
 from app.core.backends.llama_cpp import LlamaCppBackend
-from app.core.backends.planner import Live, Priced
+from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.backends.supervisor import Supervisor
 from app.core.errors import ModelFileInvalid, WorkerStartFailed, WorkerStopped
 from app.core.events import Event, EventBus, LoadProgressed, WorkerExited
@@ -38,22 +38,24 @@ class Planner:
 
     def __init__(self) -> None:
         self.taken: list[Mapping[str, int]] = []
-        self.own_bytes = 0
+        self.planned_bytes = 0
 
     def machine(self) -> Machine:
         memory = psutil.virtual_memory()
         return Machine(memory.total, memory.available)
 
-    def price(self, spec: ModelSpec, settings: Settings, live: Live, steps: int) -> Priced:
+    def price(
+        self, spec: ModelSpec, settings: Settings, live: Live, engine: EngineUse, steps: int
+    ) -> Priced:
         plan = plan_memory(spec, LOAD)
         machine = self.machine()
         fit = judge(plan, machine, Limits(512 * MIB), live.mapped_bytes, live.own_bytes)
         return Priced(LOAD, plan, fit, machine)
 
     def record(
-        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: str
+        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: EngineUse
     ) -> None:
-        self.own_bytes = priced.plan.own_bytes
+        self.planned_bytes = priced.plan.own_bytes + priced.plan.mapped_bytes
         self.taken.append(taken_bytes)
 
 
@@ -146,7 +148,7 @@ def test_worker_real_model_loads_once_for_eight_answers_and_leaves_nothing(folde
         assert all("choices" in answer for answer in answers)
         assert "error" in await chat(ready.port, "wrong", "Hello")
         await until(lambda: bool(bench.planner.taken))
-        taken, planned = bench.planner.taken[0]["RAM"], bench.planner.own_bytes
+        taken, planned = bench.planner.taken[0]["RAM"], bench.planner.planned_bytes
         assert 0 < taken < planned + 64 * MIB, f"took {taken // MIB}, planned {planned // MIB} MiB"
         await bench.supervisor.unload("smol", ExitCause.UNLOADED)
         assert not psutil.pid_exists(view.pid)

@@ -102,7 +102,7 @@ def test_ensure_ready_cold_model_loads_and_answers() -> None:
         view = bench.supervisor.worker("m")
         assert view is not None
         assert view.load_fraction == 1.0
-        assert view.planned_bytes["RAM"] == 100 * MIB
+        assert view.planned_bytes["RAM"] == 150 * MIB
         await until(lambda: bool(bench.planner.records))
         assert bench.planner.records[0]["RAM"] > MIB
         caps = bench.guard.launches[0].caps

@@ -7,6 +7,7 @@ a loopback port of its own and prints one ready line. Pure but for what `prepare
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from app.core.hardware.engine_devices import EngineDevice
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan
 from app.core.models.spec import ModelSpec
@@ -82,6 +83,18 @@ class Backend(Protocol):
         ...
 
     def can_run(self, spec: ModelSpec) -> bool: ...
+
+    def engine_for(self, spec: ModelSpec) -> EngineInfo:
+        """The engine that `prepare` would start; blocking at first, then remembered.
+
+        Raises:
+            EngineMissing: when no installed engine can run it.
+        """
+        ...
+
+    def devices(self, engine: EngineInfo) -> tuple[EngineDevice, ...] | None:
+        """The GPUs as that engine names them; None where they are those of the default engine."""
+        ...
 
     def prepare(self, spec: ModelSpec, settings: LoadSettings, plan: MemoryPlan) -> LaunchPlan:
         """How to start `spec`.

@@ -1,97 +1,84 @@
-"""The backend for GGUF files: xllamacpp, llama.cpp's own server inside our worker program.
+"""The backend for GGUF files: llama.cpp, by whichever of its engines is installed and suits.
 
-Made by the composition; the supervisor asks it how a model is started. Other engines of the family
-(`llama-server`, llama-cpp-python) are added in files of their own.
+Made by the composition; the supervisor asks it how a model is started.
 """
 
-import importlib.metadata
-import importlib.util
-import os
-import re
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Sequence
 
-from app.core.backends.base import Capabilities, EngineInfo, LaunchPlan
+from app.core.backends.base import EngineInfo, LaunchPlan
 from app.core.backends.caps import caps_for
+from app.core.backends.choose import choose_engine
+from app.core.backends.engine import Engine
+from app.core.backends.engine_llama_server import LlamaServer
+from app.core.backends.engine_xllamacpp import Xllamacpp
 from app.core.backends.engines.link import StartLine
-from app.core.backends.own_program import own_argv, worker_env
 from app.core.errors import EngineMissing, ModelFileMissing
+from app.core.hardware.engine_devices import EngineDevice
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan
 from app.core.models.spec import ModelSpec
+from app.core.settings import Settings
 
 KEY_BYTES = 24
-XLLAMACPP = Capabilities(
-    wires=frozenset({"/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages"})
-)
-_VISIBLE = {
-    "CUDA": "CUDA_VISIBLE_DEVICES",
-    "ROCm": "HIP_VISIBLE_DEVICES",
-    "Vulkan": "GGML_VK_VISIBLE_DEVICES",
-}
 
 
 class LlamaCppBackend:
-    """Thread: any; holds no state but what it has found out about the engine."""
+    """Thread: any; holds no state.
+
+    Args:
+        settings: the current settings.
+        engines: those to choose among, in order of preference where they are alike.
+    """
 
     name = "llama_cpp"
 
+    def __init__(
+        self, settings: Callable[[], Settings] = Settings, engines: Sequence[Engine] = ()
+    ) -> None:
+        self._settings = settings
+        found: Sequence[Engine] = engines or (Xllamacpp(), LlamaServer(settings))
+        self._engines = {engine.name: engine for engine in found}
+
     def engines(self) -> tuple[EngineInfo, ...]:
-        return (xllamacpp_info(),)
+        return tuple(engine.find() for engine in self._engines.values())
 
     def can_run(self, spec: ModelSpec) -> bool:
         return spec.format == "gguf"
 
+    def engine_for(self, spec: ModelSpec) -> EngineInfo:
+        wanted = self._settings().engine.engine
+        engines = self._engines.values()
+        infos = tuple(engine.find(with_devices=False) for engine in engines)
+        if wanted not in self._engines and sum(info.usable for info in infos) > 1:
+            infos = self.engines()  # only a choice between several needs their devices
+        choice = choose_engine(infos, wanted)
+        if choice.engine is None:
+            raise EngineMissing(
+                f"No engine here runs {spec.model_id}: {choice.reason}", model=spec.model_id
+            )
+        return choice.engine
+
+    def devices(self, engine: EngineInfo) -> tuple[EngineDevice, ...] | None:
+        return self._engines[engine.name].devices()
+
     def prepare(self, spec: ModelSpec, settings: LoadSettings, plan: MemoryPlan) -> LaunchPlan:
-        engine = xllamacpp_info()
-        if not engine.usable:
-            raise EngineMissing(f"{engine.name} cannot be used: {engine.reason}")
+        info = self.engine_for(spec)
+        engine = self._engines[info.name]
         if not spec.path.exists():
             raise ModelFileMissing(f"{spec.path} is gone.", path=str(spec.path))
+        program = engine.program(settings, plan)
         key = secrets.token_urlsafe(KEY_BYTES)
-        start = StartLine(spec.model_id, str(spec.path), key, settings)
-        devices = [device.device for device in plan.devices if device.device != "RAM"]
-        env = worker_env()
-        env |= visible_devices(devices if settings.gpu_layers else (), os.environ)
+        start = StartLine(spec.model_id, str(spec.path), key, settings, program.options)
         return LaunchPlan(
             model_id=spec.model_id,
-            argv=own_argv("worker", "xllamacpp"),
-            env=env,
+            argv=program.argv,
+            env=program.env,
             stdin=start.encode(),
             key=key,
             caps=caps_for(plan, settings),
             plan=plan,
             settings=settings,
-            engine=engine,
-            capabilities=XLLAMACPP,
+            engine=info,
+            capabilities=engine.capabilities,
         )
-
-
-def xllamacpp_info() -> EngineInfo:
-    """Whether xllamacpp is installed, and which; does not import it."""
-    if importlib.util.find_spec("xllamacpp") is None:
-        return EngineInfo("xllamacpp", "", usable=False, reason="it is not installed")
-    found = importlib.util.find_spec("xllamacpp")
-    origin = found.origin if found and found.origin else ""
-    return EngineInfo("xllamacpp", importlib.metadata.version("xllamacpp"), origin)
-
-
-def visible_devices(devices: Iterable[str], env: Mapping[str, str]) -> dict[str, str]:
-    """Environment that shows an engine these GPUs alone; with none, CUDA is not even started.
-
-    A device's number counts within what the user's own environment shows already.
-    """
-    chosen: dict[str, list[int]] = {}
-    for device in devices:
-        match = re.fullmatch(r"([A-Za-z]+?)(\d+)", device)
-        if match and match[1] in _VISIBLE:
-            chosen.setdefault(match[1], []).append(int(match[2]))
-    found = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    if not chosen:
-        return found | {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": ""}
-    for kind, numbers in chosen.items():
-        name = _VISIBLE[kind]
-        shown = [word for word in env.get(name, "").split(",") if word]
-        names = [shown[n] if n < len(shown) else str(n) for n in numbers]
-        found[name] = ",".join(names)
-    return found

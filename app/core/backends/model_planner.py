@@ -8,11 +8,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from app.core.backends.planner import Live, Priced
+from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.backends.recovery import smaller
 from app.core.errors import CoolheadError
+from app.core.hardware.engine_devices import EngineDevice
 from app.core.hardware.machine import Machine
 from app.core.models.fit import judge, propose
+from app.core.models.learning import Learning
 from app.core.models.limits import limits_from
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan, plan_memory
@@ -23,33 +25,32 @@ from app.core.settings import Settings
 _log = logging.getLogger(__name__)
 
 DryRun: TypeAlias = Callable[[ModelSpec, LoadSettings, Sequence[str]], MemoryPlan]
-Record: TypeAlias = Callable[[ModelSpec, LoadSettings, MemoryPlan, Mapping[str, int], str], None]
+Probe: TypeAlias = Callable[[tuple[EngineDevice, ...] | None], Machine]
 
 
 class ModelPlanner:
-    """Thread: any; holds no state.
+    """Thread: any; holds no state of its own.
 
     Args:
-        probe: reads the machine.
+        probe: reads the machine, with the GPUs of an engine.
         dry_run: the engine's own figures; None decides by the formula alone.
-        record: keeps what a load took, per device, beside its plan.
+        learning: what loads took before.
     """
 
     def __init__(
-        self,
-        probe: Callable[[], Machine],
-        dry_run: DryRun | None = None,
-        record: Record | None = None,
+        self, probe: Probe, dry_run: DryRun | None = None, learning: Learning | None = None
     ) -> None:
         self._probe = probe
         self._dry_run = dry_run
-        self._record = record
+        self._learning = learning
 
     def machine(self) -> Machine:
-        return self._probe()
+        return self._probe(None)
 
-    def price(self, spec: ModelSpec, settings: Settings, live: Live, steps: int) -> Priced:
-        machine = self._probe()
+    def price(
+        self, spec: ModelSpec, settings: Settings, live: Live, engine: EngineUse, steps: int
+    ) -> Priced:
+        machine = self._probe(engine.devices)
         limits = limits_from(settings, machine)
         # "Available" counts the weights that running workers map as free; a preset must not.
         left = dataclasses.replace(
@@ -57,8 +58,11 @@ class ModelPlanner:
         )
         choice = choose(spec, left, settings)
         load = smaller(choice.load, steps)
-        plan = self._plan(spec, load, choice.gpus)
-        fit = judge(plan, machine, limits, live.mapped_bytes, live.own_bytes, dict(live.gpu_bytes))
+        formula = self._plan(spec, load, choice.gpus)
+        plan = formula
+        if self._learning is not None:
+            plan = self._learning.correct(formula, spec, load, engine.name)
+        fit = judge(plan, machine, limits, live.mapped_bytes, live.own_bytes, live.gpu_bytes)
         way_out = ""
         if not fit.fits:
             proposal = propose(spec, load, left, limits, choice.gpus)
@@ -66,13 +70,17 @@ class ModelPlanner:
         reasons = choice.reasons
         if load != choice.load:
             reasons = (*reasons, f"{steps} step(s) smaller after a kill for memory")
-        return Priced(load, plan, fit, machine, reasons, way_out, choice.warnings)
+        return Priced(load, plan, fit, machine, formula, reasons, way_out, choice.warnings)
 
     def record(
-        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: str
+        self, spec: ModelSpec, priced: Priced, taken_bytes: Mapping[str, int], engine: EngineUse
     ) -> None:
-        if self._record is not None:
-            self._record(spec, priced.load, priced.plan, taken_bytes, engine)
+        if self._learning is None:
+            return
+        plan = priced.formula or priced.plan
+        drift = self._learning.record(spec, priced.load, engine.name, plan, taken_bytes)
+        if drift:
+            _log.info("%s", drift)
 
     def _plan(self, spec: ModelSpec, load: LoadSettings, gpus: Sequence[str]) -> MemoryPlan:
         formula = plan_memory(spec, load, gpus)

@@ -18,7 +18,7 @@ from app.core.backends.base import Backend, LaunchPlan
 from app.core.backends.guard_keeper import GuardKeeper
 from app.core.backends.guard_link import GuardFactory, GuardMessage
 from app.core.backends.memory_back import MemoryBack
-from app.core.backends.planner import Library, Live, Planner, Priced
+from app.core.backends.planner import EngineUse, Library, Live, Planner, Priced
 from app.core.backends.recovery import COOL_DOWN_S, Pause, Recovery
 from app.core.backends.taken import taken_by
 from app.core.backends.view import Lease, WorkerView, own_bytes, view_of
@@ -169,8 +169,10 @@ class Supervisor:
         async with self._loading:
             await self._memory_back.wait()
             self._refuse_if_stopping(entry)
-            priced = await self._price(spec, entry)
             backend = self._backend_for(spec)
+            info = await asyncio.to_thread(backend.engine_for, spec)
+            engine = EngineUse(info, await asyncio.to_thread(backend.devices, info))
+            priced = await self._price(spec, entry, engine)
             plan = await asyncio.to_thread(backend.prepare, spec, priced.load, priced.plan)
             guard = await self._guard.running()
             self._refuse_if_stopping(entry)
@@ -182,13 +184,14 @@ class Supervisor:
                 await self._clear_away(entry, worker, error)
                 raise
             worker.tell_activity(guard)
-            self._record(entry, spec, priced, worker)
+            self._record(entry, spec, priced, engine, worker)
             return ready
 
-    async def _price(self, spec: ModelSpec, entry: _Entry) -> Priced:
+    async def _price(self, spec: ModelSpec, entry: _Entry, engine: EngineUse) -> Priced:
         settings = self._settings()
+        steps = entry.recovery.steps
         priced = await asyncio.to_thread(
-            self._planner.price, spec, settings, self._live(), entry.recovery.steps
+            self._planner.price, spec, settings, self._live(), engine, steps
         )
         if priced.fit.fits:
             return priced
@@ -281,22 +284,26 @@ class Supervisor:
             self._refuse_if_stopping(entry)
             await asyncio.sleep(min(0.25, pause.retry_after_s))
 
-    def _record(self, entry: _Entry, spec: ModelSpec, priced: Priced, worker: Worker) -> None:
+    def _record(
+        self, entry: _Entry, spec: ModelSpec, priced: Priced, engine: EngineUse, worker: Worker
+    ) -> None:
+        plan = worker.plan.plan
         taken = taken_by(worker.pid)
         found = dict(worker.sample.gpu_bytes) if worker.sample else {}
         if taken is not None:
-            found["RAM"] = taken.own_bytes
+            # Of what is mapped, the libraries are everyone's; the weights are the plan's.
+            found["RAM"] = taken.own_bytes + min(taken.mapped_bytes, plan.mapped_bytes)
         elif worker.sample is not None:
-            found["RAM"] = worker.sample.own_bytes
+            found["RAM"] = worker.sample.own_bytes + worker.sample.mapped_bytes
         entry.taken = found
         _log.info(
-            "%s is ready: planned %d bytes of its own, took %s",
+            "%s is ready: planned %d bytes of RAM, took %s",
             worker.worker_id,
-            worker.plan.plan.own_bytes,
+            plan.own_bytes + plan.mapped_bytes,
             found,
         )
         asyncio.get_running_loop().run_in_executor(
-            None, self._planner.record, spec, priced, found, worker.plan.engine.name
+            None, self._planner.record, spec, priced, found, engine
         )
 
     # Unloading.

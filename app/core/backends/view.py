@@ -99,7 +99,7 @@ def view_of(worker: Worker, taken: Mapping[str, int]) -> WorkerView:
         load_fraction=1.0 if is_loaded else fraction,
         planned_bytes={
             **{device.device: device.total_bytes for device in plan.plan.devices},
-            "RAM": plan.plan.own_bytes,
+            "RAM": planned,
         },
         taken_bytes=taken,
         reason=worker.reason,
