@@ -6,6 +6,7 @@ The dispatcher enters it once for each request that a local model answers. Core 
 import asyncio
 import itertools
 import logging
+import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Protocol
@@ -316,4 +317,4 @@ class Admissions:
 
     @staticmethod
     def _now() -> float:
-        return asyncio.get_running_loop().time()
+        return time.monotonic()

@@ -49,6 +49,11 @@ class Gate:
         return self._is_paused
 
     @property
+    def is_shut(self) -> bool:
+        """Whether it is closed for requests to other machines, too."""
+        return self._is_paused or self._is_stopping
+
+    @property
     def pressure(self) -> PressureLevel:
         return self._pressure
 
@@ -78,6 +83,11 @@ class Gate:
         self._blamed.move_to_end(fingerprint)
         while len(self._blamed) > BLAMED_KEPT:
             self._blamed.popitem(last=False)
+
+    @property
+    def blames(self) -> bool:
+        """Whether any request is blamed; spares the rest the digest of their bodies."""
+        return bool(self._blamed)
 
     def blamed(self, fingerprint: bytes, now: float) -> tuple[float, str] | None:
         """Seconds left of its cool-down and the reason; None for an innocent request."""

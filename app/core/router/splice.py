@@ -69,6 +69,8 @@ class AnswerStream:
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._is_first = True
+        # An event of the dispatcher's that goes out before an ending of ours: which limit it was.
+        self.note = b""
 
     @property
     def is_open(self) -> bool:
@@ -231,7 +233,7 @@ class AnswerStream:
             end = ending_events(
                 self._wire, self._model, reason, last_frame=last, tokens=stats.tokens
             )
-            exchange.write_nowait(end)
+            exchange.write_nowait(self.note + end)
         elif not stats.is_complete:
             text = "The engine ended the answer before it was complete."
             raise WorkerBroke(text, BreakPoint.MID_BODY)

@@ -1,0 +1,327 @@
+"""Carries requests: decision, door, canned or kept answer, target, fallbacks, and the account of it.
+
+The HTTP server calls `handle` once for each inference request, in a task that is cancelled when the
+client leaves. Core loop only.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+
+from app.core.errors import (
+    AdmissionClosed,
+    ContextExceeded,
+    CoolheadError,
+    EngineMissing,
+    QueueFull,
+    RequestForbidden,
+    RequestInvalid,
+    RoutesInvalid,
+    TargetFailed,
+    WorkerError,
+    WorkerStartFailed,
+)
+from app.core.router.bodies import with_system_prompt
+from app.core.router.canned import canned_answer
+from app.core.router.decision import Decision, FallbackReason, TargetKind
+from app.core.router.features import extract
+from app.core.router.gate import Gate
+from app.core.router.http_types import ClientGoneError, Exchange
+from app.core.router.job import Job
+from app.core.router.limits import AnswerLimits
+from app.core.router.local import LocalDelivery
+from app.core.router.metrics import Metrics
+from app.core.router.names import Names
+from app.core.router.prompts import Prompts
+from app.core.router.remote import RemoteDelivery
+from app.core.router.request_log import RequestLog
+from app.core.router.response_cache import KeptAnswer, ResponseCache, cache_key
+from app.core.router.router import Router
+from app.core.router.wire import plain_path, wire_of
+from app.core.settings import Settings
+
+_log = logging.getLogger(__name__)
+
+DECISION_HEADER = b"x-coolhead-decision"
+REASON_CHARACTERS = 500
+
+SERVED = frozenset(
+    {
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/completions",
+        "/completions",
+        "/v1/responses",
+        "/responses",
+        "/v1/messages",
+        "/messages",
+        "/v1/messages/count_tokens",
+        "/v1/embeddings",
+        "/embeddings",
+        "/v1/rerank",
+        "/v1/reranking",
+        "/infill",
+        "/tokenize",
+        "/detokenize",
+        "/apply-template",
+    }
+)
+
+
+class Dispatcher:
+    """Thread: core loop only.
+
+    Args:
+        router: decides; asked anew for each request, so a reload counts at once.
+        settings: the current settings.
+    """
+
+    def __init__(
+        self,
+        *,
+        router: Callable[[], Router],
+        settings: Callable[[], Settings],
+        gate: Gate,
+        names: Names,
+        local: LocalDelivery,
+        remotes: RemoteDelivery,
+        cache: ResponseCache,
+        metrics: Metrics,
+        log: RequestLog,
+    ) -> None:
+        self._router = router
+        self._settings = settings
+        self._gate = gate
+        self._prompts = Prompts()
+        self._names = names
+        self._local = local
+        self._remotes = remotes
+        self._cache = cache
+        self._metrics = metrics
+        self._log = log
+        self._jobs: dict[Job, None] = {}  # in the order they came
+
+    @property
+    def running(self) -> int:
+        """Requests on their way, waiting ones and remote ones included."""
+        return len(self._jobs)
+
+    async def handle(self, exchange: Exchange) -> None:
+        """Answers one request.
+
+        Raises:
+            CoolheadError: when it is refused before it is on its way; the server tells the client.
+        """
+        request = exchange.request
+        path = plain_path(request.path)
+        if path not in SERVED:
+            raise RequestInvalid(f"There is no {path} here.", status=404)
+        if request.method != "POST":
+            raise RequestInvalid(f"{path} takes POST, not {request.method}.", status=405)
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers
+        }
+        features = extract(request.path, headers, request.body)
+        decision = self._router().route(features)
+        exchange.add_header(DECISION_HEADER, decision_header(decision))
+        admission = self._gate.admission()
+        if not admission.takes_new and (self._gate.is_shut or not self._goes_elsewhere(decision)):
+            self._metrics.refusals.labels("closed").inc()
+            raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
+        job = Job(exchange, wire_of(path), features, decision, self._limits(decision))
+        self._jobs[job] = None
+        try:
+            await self._answer(job)
+        finally:
+            self._jobs.pop(job, None)
+            job.close()
+            self._account(job)
+
+    def kill_newest(self, model_id: str, error: CoolheadError) -> bool:
+        """Breaks off the newest answer of a model, for the guard; whether there was one."""
+        for job in reversed(self._jobs):
+            if job.model_id == model_id and job.granted_s and job.task is not None:
+                job.kill_error = error
+                job.task.cancel()
+                return True
+        return False
+
+    def kill_all(self, error: CoolheadError) -> None:
+        """Breaks off everything that is on its way; each client is told."""
+        for job in list(self._jobs):
+            if job.task is not None and job.kill_error is None:
+                job.kill_error = error
+                job.task.cancel()
+
+    async def _answer(self, job: Job) -> None:
+        try:
+            await self._run(job)
+        except ClientGoneError:
+            job.outcome = "client_gone"
+        except CoolheadError as error:
+            job.fail(error)
+        except asyncio.CancelledError:
+            if job.kill_error is None or job.exchange.is_gone:
+                job.outcome = "client_gone"
+                raise
+            assert job.task is not None
+            job.task.uncancel()
+            job.fail(job.kill_error)
+        except Exception as error:  # noqa: BLE001 - the edge of a request: it fails, the app goes on
+            _log.exception("a request to %s failed", job.features.path)
+            job.fail(CoolheadError(f"Coolhead made a mistake: {type(error).__name__}."))
+
+    async def _run(self, job: Job) -> None:
+        decision = job.decision
+        self._metrics.decisions.labels(decision.rule, decision.target).inc()
+        if decision.canned:
+            self._send_canned(job)
+            return
+        if decision.system_prompt is not None:
+            text = self._prompts.render(decision.system_prompt, job.features)
+            job.body = with_system_prompt(job.wire, job.body, text)
+        key = b""
+        if self._can_cache(job):
+            key = cache_key(decision.target + "\0" + decision.model, decision.path, job.body)
+            kept = self._cache.get(key, time.monotonic())
+            if kept is not None:
+                self._send_kept(job, kept)
+                return
+        keep: list[bytes] | None = [] if key else None
+        await self._with_fallbacks(job, keep)
+        if keep and job.stats.is_complete and job.limit_hit is None and job.outcome == "ok":
+            is_stream = job.stream is not None
+            kind = b"text/event-stream" if is_stream else b"application/json"
+            until_s = time.monotonic() + decision.cache.ttl_s
+            self._cache.put(key, KeptAnswer(b"".join(keep), kind, is_stream, until_s))
+
+    async def _with_fallbacks(self, job: Job, keep: list[bytes] | None) -> None:
+        """Tries the target, then fallbacks: each reason once, no target twice, nothing after content."""
+        tried = set()
+        while True:
+            tried.add(job.target)
+            try:
+                await self._attempt(job, keep)
+                return
+            except CoolheadError as error:
+                reason = fallback_reason(error)
+                following = job.decision.fallbacks.get(reason) if reason else None
+                if (
+                    following is None
+                    or job.has_content
+                    or reason in job.fallbacks
+                    or following in tried
+                ):
+                    raise
+                assert reason is not None
+                _log.info("%s: %s goes on to %s", reason, job.target, following)
+                self._metrics.fallbacks.labels(reason).inc()
+                job.fallbacks.append(reason)
+                job.target = following
+                if keep:
+                    keep.clear()
+
+    async def _attempt(self, job: Job, keep: list[bytes] | None) -> None:
+        kind = job.decision.kind if not job.fallbacks else self._remotes.kind_of(job.target)
+        if kind in {TargetKind.REMOTE, TargetKind.POOL}:
+            await self._remotes.deliver(job, job.target, keep)
+            return
+        name = job.decision.model if kind is TargetKind.AUTO else job.target
+        if kind is TargetKind.AUTO and self._remotes.knows(name):
+            await self._remotes.deliver(job, name, keep)
+            return
+        job.model_id = await self._names.resolve(name)
+        await self._local.deliver(job, job.model_id, self._settings().queue.max_wait_s, keep)
+
+    def _goes_elsewhere(self, decision: Decision) -> bool:
+        """Whether memory pressure here need not stop it."""
+        if decision.canned or decision.kind in {TargetKind.REMOTE, TargetKind.POOL}:
+            return True
+        return FallbackReason.UNAVAILABLE in decision.fallbacks
+
+    def _can_cache(self, job: Job) -> bool:
+        policy = job.decision.cache
+        if not policy.is_on or not job.body:
+            return False
+        is_tool_stream = job.stream is not None and job.features.has_tools
+        return policy.streams_with_tools or not is_tool_stream
+
+    def _send_canned(self, job: Job) -> None:
+        body, content_type = canned_answer(
+            job.wire, job.features.model or "canned", job.decision.canned, job.features.is_stream
+        )
+        self._send_done(job, body, content_type)
+
+    def _send_kept(self, job: Job, kept: KeptAnswer) -> None:
+        self._metrics.cache_hits.inc()
+        job.is_cached = True
+        job.exchange.add_header(b"x-coolhead-cache", b"hit")
+        self._send_done(job, kept.body, kept.content_type)
+
+    @staticmethod
+    def _send_done(job: Job, body: bytes, content_type: bytes) -> None:
+        job.status = 200
+        job.stats.is_complete = True
+        job.stats.bytes_sent = len(body)
+        job.exchange.send(200, body, ((b"content-type", content_type),))
+
+    def _limits(self, decision: Decision) -> AnswerLimits:
+        limits = self._settings().limits
+        return AnswerLimits(
+            int(_smaller(limits.max_tokens, decision.max_tokens)),
+            _smaller(limits.max_seconds, decision.max_seconds),
+            limits.stop_repetition,
+        )
+
+    def _account(self, job: Job) -> None:
+        line = job.line()
+        metrics = self._metrics
+        metrics.requests.labels(line.outcome).inc()
+        if line.status in {429, 503}:
+            metrics.refusals.labels(line.outcome).inc()
+        if line.queued_ms:
+            metrics.wait.labels(line.model).observe(line.queued_ms / 1000)
+        if line.ttft_ms:
+            metrics.ttft.labels(line.model).observe(line.ttft_ms / 1000)
+        if line.prompt_tokens:
+            metrics.tokens.labels(line.model, "prompt").inc(line.prompt_tokens)
+        if line.completion_tokens:
+            metrics.tokens.labels(line.model, "completion").inc(line.completion_tokens)
+        if job.limit_hit is not None:
+            metrics.limits.labels(job.limit_hit.kind.value).inc()
+        self._log.write(line)
+
+
+def _smaller(first: float, second: float | None) -> float:
+    """Of two limits, where 0 and None are none."""
+    return min(first, second) if first and second else first or second or 0
+
+
+def fallback_reason(error: CoolheadError) -> FallbackReason | None:
+    """Which fallback an error calls for; None for what no other target would do better."""
+    if isinstance(error, QueueFull):
+        return FallbackReason.OVERLOADED
+    if isinstance(error, ContextExceeded):
+        return FallbackReason.CONTEXT_EXCEEDED
+    if isinstance(error, RequestInvalid | RequestForbidden | RoutesInvalid):
+        return None
+    if isinstance(error, TargetFailed):
+        is_unavailable = bool(error.details.get("is_unavailable"))
+        return FallbackReason.UNAVAILABLE if is_unavailable else FallbackReason.FAILED
+    if isinstance(error, WorkerError) and not isinstance(error, WorkerStartFailed | EngineMissing):
+        return FallbackReason.FAILED
+    return FallbackReason.UNAVAILABLE
+
+
+def decision_header(decision: Decision) -> bytes:
+    """Rule, target, reason and microseconds, as JSON in ASCII."""
+    told = {
+        "rule": decision.rule,
+        "target": decision.target or decision.kind.value,
+        "model": decision.model,
+        "reason": decision.reason[:REASON_CHARACTERS],
+        "microseconds": round(decision.microseconds, 1),
+    }
+    return json.dumps(told).encode("ascii")

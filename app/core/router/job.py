@@ -1,0 +1,171 @@
+"""One request on its way: what it is, how far it has come, and how it is told of a failure.
+
+Made by the dispatcher for each request and thrown away with it. Core loop only.
+"""
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+import msgspec
+
+from app.core.errors import ContextExceeded, CoolheadError
+from app.core.router.decision import Decision
+from app.core.router.features import RequestFeatures
+from app.core.router.gate import fingerprint
+from app.core.router.http_types import Exchange
+from app.core.router.limits import AnswerLimits, LimitHit, LimitWatch
+from app.core.router.request_log import RequestLine
+from app.core.router.splice import AnswerStream, StreamStats
+from app.core.router.wire import Wire, error_answer, keepalive_event, status_of
+
+HEADERS_HELD_S = 20.0  # one of nine clients gives up after 120 s without headers; proxies sooner
+
+
+class Job:
+    """Thread: core loop only.
+
+    Attributes:
+        path: where it goes on, query included, without `/model/<name>` in front.
+        body: what is sent on; the client's own bytes unless a rule or a limit changes them.
+        target: the name that is being tried; `model_id` the model or remote name that answers.
+        fallbacks: reasons that were used up.
+        stream: the answer on its way, where the client wants a stream.
+        kill_error: set by whoever cancels the task for a reason of ours.
+    """
+
+    def __init__(
+        self,
+        exchange: Exchange,
+        wire: Wire,
+        features: RequestFeatures,
+        decision: Decision,
+        limits: AnswerLimits,
+    ) -> None:
+        self.exchange = exchange
+        self.wire = wire
+        self.features = features
+        self.decision = decision
+        self.limits = limits
+        query = exchange.request.query
+        self.path = f"{decision.path}?{query}" if query else decision.path
+        self.body = features.body
+        self.target = decision.target
+        self.model_id = ""
+        self.fallbacks: list[str] = []
+        self.stats = StreamStats()
+        self.limit_hit: LimitHit | None = None
+        self.kill_error: CoolheadError | None = None
+        self.outcome = "ok"
+        self.status = 0
+        self.is_cached = False
+        self.started_s = time.monotonic()
+        self.granted_s = 0.0
+        self.task = asyncio.current_task()
+        self.stream: AnswerStream | None = None
+        self._watch = LimitWatch(limits, wire, self.started_s) if limits.is_any else None
+        self._hold: asyncio.TimerHandle | None = None
+        self._fingerprint = b""
+        if features.is_stream:
+            on_frame = self._on_frame if self._watch is not None else None
+            self.stream = AnswerStream(exchange, wire, features.model, on_frame=on_frame)
+            self.stats = self.stream.stats
+            loop = asyncio.get_running_loop()
+            self._hold = loop.call_later(HEADERS_HELD_S, self._open)
+
+    @property
+    def fingerprint(self) -> bytes:
+        if not self._fingerprint:
+            self._fingerprint = fingerprint(self.path, self.features.body)
+        return self._fingerprint
+
+    @property
+    def has_content(self) -> bool:
+        """Whether something of an answer is out, so that no other target may be tried."""
+        if self.stream is not None:
+            return self.stream.has_content or self.exchange.is_finished
+        return self.exchange.is_started
+
+    def _open(self) -> None:
+        """Headers were held long enough; keep-alive events follow."""
+        stream = self.stream
+        if stream is not None and not stream.is_open and not self.exchange.is_gone:
+            stream.open()
+
+    def _on_frame(self, frame: bytes) -> str | None:
+        assert self._watch is not None
+        hit = self._watch.feed(frame, time.monotonic())
+        if hit is None:
+            return None
+        self.limit_hit = hit
+        if self.stream is not None:
+            self.stream.note = limit_note(self.wire, self.model_id, hit)
+        return "length"
+
+    def fail(self, error: CoolheadError) -> None:
+        """Tells the client, in whatever way is still open."""
+        self.outcome = error.code
+        self.status = status_of(error)
+        if self.exchange.is_gone or self.exchange.is_finished:
+            return
+        if self.stream is not None:
+            self.stream.fail(error)
+        elif self.exchange.is_started:
+            self.exchange.abort()
+        else:
+            answer = error_answer(self.wire, error)
+            self.exchange.send(answer.status, answer.body, answer.headers)
+
+    def close(self) -> None:
+        if self._hold is not None:
+            self._hold.cancel()
+
+    def line(self) -> RequestLine:
+        """What is logged of it: no content."""
+        now = time.monotonic()
+        stats = self.stats
+        first_s = stats.first_content_at
+        return RequestLine(
+            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            path=self.features.path,
+            status=self.status or 200,
+            rule=self.decision.rule,
+            target=self.target,
+            model=self.model_id,
+            stream=self.features.is_stream,
+            queued_ms=_ms(self.granted_s - self.started_s) if self.granted_s else 0.0,
+            ttft_ms=_ms(first_s - self.started_s) if first_s else 0.0,
+            total_ms=_ms(now - self.started_s),
+            request_bytes=len(self.features.body),
+            answer_bytes=stats.bytes_sent,
+            prompt_tokens=stats.prompt_tokens,
+            completion_tokens=stats.completion_tokens or stats.tokens,
+            finish=self.limit_hit.kind.value if self.limit_hit else stats.finish_reason,
+            outcome=self.outcome,
+            fallbacks=tuple(self.fallbacks),
+            cached=self.is_cached,
+        )
+
+
+def _ms(seconds: float) -> float:
+    return round(max(0.0, seconds) * 1000, 2)
+
+
+def limit_note(wire: Wire, model: str, hit: LimitHit) -> bytes:
+    """An event of the wire that says nothing but which limit has ended the answer."""
+    event = keepalive_event(wire, model, is_first=False)
+    start = event.rfind(b"{", 0, event.find(b"{") + 1)
+    end = event.rfind(b"}")
+    fields = msgspec.json.decode(event[start : end + 1])
+    fields["coolhead"] = {"limit": hit.kind.value, "message": hit.sentence}
+    return event[:start] + msgspec.json.encode(fields) + event[end + 1 :]
+
+
+def too_long(prompt_tokens: int, context_tokens: int) -> ContextExceeded:
+    """Nothing is ever cut: the client is told both numbers."""
+    return ContextExceeded(
+        f"This model's maximum context length is {context_tokens} tokens. However, your prompt is "
+        f"{prompt_tokens} tokens long.",
+        context_tokens=context_tokens,
+        prompt_tokens=prompt_tokens,
+    )

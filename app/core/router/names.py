@@ -1,0 +1,65 @@
+"""Which model a name means: an installed one, or `auto` for the default. Used by the dispatcher."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from app.core.errors import ModelUnknown
+from app.core.models.spec import ModelSpec
+from app.core.router.decision import AUTO
+
+
+class Library(Protocol):
+    """Blocking, from any thread."""
+
+    def specs(self) -> tuple[ModelSpec, ...]: ...
+    def find(self, model_id: str) -> ModelSpec: ...
+
+
+class Names:
+    """Thread: core loop only; the library is asked in an executor.
+
+    Args:
+        library: the installed models.
+        default: the user's default model, empty for the first installed one.
+        is_loaded: whether a model id is loaded now, so that its file need not be looked for.
+    """
+
+    def __init__(
+        self, library: Library, default: Callable[[], str], is_loaded: Callable[[str], bool]
+    ) -> None:
+        self._library = library
+        self._default = default
+        self._is_loaded = is_loaded
+
+    async def resolve(self, name: str) -> str:
+        """The model's id.
+
+        Raises:
+            ModelUnknown: with the list of those there are.
+            ModelError: its file is damaged.
+        """
+        if not name or name == AUTO:
+            name = self._default()
+            if not name:
+                return await self._first()
+        wanted = name.strip().lower().removesuffix(".gguf")
+        if self._is_loaded(wanted):
+            return wanted
+        spec = await asyncio.to_thread(self._library.find, name)
+        return spec.model_id
+
+    async def _first(self) -> str:
+        specs = await self.specs()
+        if not specs:
+            raise ModelUnknown(
+                "No model is installed. `coolhead ask` fetches a small one to start with, or put a "
+                "GGUF file into the models folder.",
+                models=[],
+            )
+        return next(
+            (spec.model_id for spec in specs if self._is_loaded(spec.model_id)), specs[0].model_id
+        )
+
+    async def specs(self) -> tuple[ModelSpec, ...]:
+        return await asyncio.to_thread(self._library.specs)
