@@ -10,6 +10,7 @@ from typing import Literal
 
 from app.core.models.ggml_types import FILE_TYPES
 from app.core.models.gguf import GgufHeader, read_header
+from app.core.models.plan_shape import Shape, shape_of
 
 ModelFormat = Literal["gguf", "mlx"]
 
@@ -24,6 +25,7 @@ class ModelSpec:
         quantization: llama.cpp's name for the mixture (Q4_K_M), or the commonest tensor type.
         parameters: elements of all tensors.
         header: of GGUF models; None for others.
+        shape: what the memory plan needs of it.
     """
 
     model_id: str
@@ -39,6 +41,7 @@ class ModelSpec:
     layers: int
     has_chat_template: bool
     header: GgufHeader | None
+    shape: Shape | None = None
 
 
 def read_spec(path: Path, model_id: str = "") -> ModelSpec:
@@ -68,6 +71,7 @@ def read_spec(path: Path, model_id: str = "") -> ModelSpec:
         layers=header.integer(f"{architecture}.block_count"),
         has_chat_template="tokenizer.chat_template" in header.metadata,
         header=header,
+        shape=shape_of(header),
     )
 
 
