@@ -119,7 +119,9 @@ class _Family:
         for each in self._quantizations:
             if each.bits > usual:
                 continue
-            for slots in dict.fromkeys((self._slots(), 1)):
+            for slots in (
+                self._slots() >> halvings for halvings in range(self._slots().bit_length())
+            ):
                 context = self._context(each, slots)
                 if context:
                     return self._made(each, context, slots, "")

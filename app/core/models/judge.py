@@ -115,15 +115,17 @@ def host_bytes(plan: MemoryPlan, machine: Machine) -> int:
 
 
 def with_margin(device: DevicePlan, margin_percent: float) -> int:
-    """A device's part; the margin is on all but the weights, whose size is known."""
-    unsure = device.total_bytes - device.weights_bytes
+    """A device's part; the margin is on all but weights and KV cache, which are known exactly."""
+    unsure = device.total_bytes - device.weights_bytes - device.kv_bytes
     return device.total_bytes + int(unsure * margin_percent / 100)
 
 
 def _host_only(plan: MemoryPlan) -> int:
-    ram = next((device for device in plan.devices if device.device == RAM), None)
-    unsure = ram.total_bytes - ram.weights_bytes if ram else 0
-    return plan.own_bytes + plan.mapped_bytes + int(unsure * plan.margin_percent / 100)
+    margin = 0
+    for part in plan.devices:
+        if part.device == RAM:
+            margin = with_margin(part, plan.margin_percent) - part.total_bytes
+    return plan.own_bytes + plan.mapped_bytes + margin
 
 
 def _gpu_verdict(

@@ -31,6 +31,22 @@ class Placement:
         return bool(self.load.experts_in_ram)
 
 
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """The figures that GPUs are filled beside.
+
+    Attributes:
+        wanted: all that is wished for.
+        least: the shortest context and fewest slots that would do: what fits a GPU with these is
+            kept on it whole.
+        split: beside what a model is split that is too large for its GPUs.
+    """
+
+    wanted: LoadSettings
+    least: LoadSettings
+    split: LoadSettings
+
+
 def candidate_gpus(machine: Machine) -> tuple[Gpu, ...]:
     """GPUs that a model is put on: cards, and integrated ones only where there is no card."""
     usable = machine.usable_gpus
@@ -41,9 +57,9 @@ def place(
     spec: ModelSpec,
     machine: Machine,
     limits: Limits,
-    probe: LoadSettings,
+    probes: Probes,
     wish: str,
-    spill_limit_bytes: int,
+    spill_limit_bytes: int = 0,
 ) -> Placement:
     """Where the layers of a model go.
 
@@ -51,27 +67,30 @@ def place(
         spec: the model.
         machine: where it is to run.
         limits: caps and reserves of the machine, no mood in them.
-        probe: the shortest context and fewest slots that would do; GPUs are filled beside these.
+        probes: the figures that GPUs are filled beside.
         wish: the user's `model.placement`.
         spill_limit_bytes: RAM that layers may take beside GPUs; 0 for whatever fits.
     """
     gpus = () if wish == "cpu_only" else candidate_gpus(machine)
     if not gpus:
-        return _processor_only(machine, probe, wish)
+        return _processor_only(machine, probes.least, wish)
     names = tuple(gpu.device for gpu in gpus)
     pricing = Pricing(spec, machine, limits, names)
     shares = _shares(gpus, limits)
-    whole = dataclasses.replace(probe, gpu_layers=spec.layers + 1)
-    for split in _splits(shares):
-        load = dataclasses.replace(whole, tensor_split=split)
-        if pricing.fits_gpus(load):
-            used = [name for name, share in zip(names, split or (1.0,), strict=False) if share]
-            return Placement(load, names, f"All layers on {' and '.join(used)}: they fit.")
-    load = dataclasses.replace(whole, tensor_split=shares if len(shares) > 1 else ())
+    together = shares if len(shares) > 1 else ()
+    alone = _alone(shares) if together else []
+    # One GPU where it holds all that is wanted: fewer hops make faster tokens. Else all of them.
+    for probe, splits in ((probes.wanted, [*alone, together]), (probes.least, [together, *alone])):
+        for split in splits:
+            load = dataclasses.replace(probe, gpu_layers=spec.layers + 1, tensor_split=split)
+            if pricing.fits_gpus(load):
+                used = [name for name, share in zip(names, split or (1,), strict=True) if share]
+                return Placement(load, names, f"All layers on {' and '.join(used)}.")
+    whole = dataclasses.replace(probes.split, gpu_layers=spec.layers + 1, tensor_split=together)
     if wish == "gpu_only":
         reason = f"All layers on {' and '.join(names)}, as set, though they do not fit."
-        return Placement(load, names, reason)
-    return _split_with_ram(pricing, load, spill_limit_bytes)
+        return Placement(whole, names, reason)
+    return _split_with_ram(pricing, whole, shares, spill_limit_bytes)
 
 
 def _processor_only(machine: Machine, probe: LoadSettings, wish: str) -> Placement:
@@ -97,34 +116,24 @@ def _shares(gpus: tuple[Gpu, ...], limits: Limits) -> tuple[float, ...]:
     return tuple(round(room / whole, 3) for room in rooms)
 
 
-def _splits(shares: tuple[float, ...]) -> list[tuple[float, ...]]:
-    """Each GPU alone, the roomiest first, then all together: fewer hops make faster tokens."""
-    if len(shares) == 1:
-        return [()]
+def _alone(shares: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """All layers on one GPU, for each of them, the roomiest first."""
     order = sorted(range(len(shares)), key=lambda index: -shares[index])
-    alone = [tuple(1.0 if index == one else 0.0 for index in range(len(shares))) for one in order]
-    return [*alone, shares]
+    return [tuple(1.0 if index == one else 0.0 for index in range(len(shares))) for one in order]
 
 
-def _split_with_ram(pricing: Pricing, whole: LoadSettings, spill_limit_bytes: int) -> Placement:
+def _split_with_ram(
+    pricing: Pricing, whole: LoadSettings, shares: tuple[float, ...], spill_limit_bytes: int
+) -> Placement:
     spec, names = pricing.spec, pricing.gpus
     where = " and ".join(names)
-    experts = spec.header.integer(f"{spec.architecture}.expert_count") if spec.header else 0
-    load = None
-    if experts:
-        stay = largest(
-            0,
-            spec.layers,
-            lambda n: pricing.fits_gpus(dataclasses.replace(whole, experts_in_ram=spec.layers - n)),
+    load = _experts_in_ram(pricing, whole, shares)
+    if load is not None:
+        reason = (
+            f"The experts of {load.experts_in_ram} of {spec.layers} layers stay in RAM, all else "
+            f"is on {where}: so a token reads the least from RAM."
         )
-        tried = dataclasses.replace(whole, experts_in_ram=spec.layers - stay)
-        if pricing.fits_gpus(tried):
-            load = tried
-            reason = (
-                f"The experts of {spec.layers - stay} of {spec.layers} layers stay in RAM, all else "
-                f"is on {where}: so a token reads the least from RAM."
-            )
-    if load is None:
+    else:
         layers = largest(
             1,
             spec.layers,
@@ -133,7 +142,7 @@ def _split_with_ram(pricing: Pricing, whole: LoadSettings, spill_limit_bytes: in
         load = dataclasses.replace(whole, gpu_layers=layers)
         reason = (
             f"{layers} of {spec.layers + 1} layers on {where}, the rest in RAM: the weights are "
-            "too large for it."
+            "too large for the GPU memory that there is."
         )
     spilled = pricing.plan(load).device(RAM).weights_bytes
     if spill_limit_bytes and spilled > spill_limit_bytes:
@@ -143,3 +152,27 @@ def _split_with_ram(pricing: Pricing, whole: LoadSettings, spill_limit_bytes: in
         )
         return Placement(whole, names, reason)
     return Placement(load, names, reason)
+
+
+def _experts_in_ram(
+    pricing: Pricing, whole: LoadSettings, shares: tuple[float, ...]
+) -> LoadSettings | None:
+    """All layers on the GPUs but for the experts of as few as will do; None where it cannot be."""
+    spec = pricing.spec
+    if spec.header is None or not spec.header.integer(f"{spec.architecture}.expert_count"):
+        return None
+
+    def with_experts_of(layers: int) -> LoadSettings:
+        """The experts of the last `layers` on the GPUs, shared out by the room they have."""
+        first = spec.layers - layers
+        split: tuple[float, ...] = ()
+        if len(shares) > 1:
+            # Layers without their experts are light: they all go to the first GPU.
+            counts = [layers * share for share in shares]
+            counts[0] += first
+            split = tuple(round(count / spec.layers, 3) for count in counts)
+        return dataclasses.replace(whole, experts_in_ram=first, tensor_split=split)
+
+    most = largest(0, spec.layers, lambda n: pricing.fits_gpus(with_experts_of(n)))
+    load = with_experts_of(most)
+    return load if pricing.fits_gpus(load) else None

@@ -16,7 +16,7 @@ from app.core.hardware.machine import Machine
 from app.core.models.choice import Choice
 from app.core.models.limits import limits_from, narrowed
 from app.core.models.load_settings import KvType, LoadSettings
-from app.core.models.placement import Placement, candidate_gpus, place
+from app.core.models.placement import Placement, Probes, candidate_gpus, place
 from app.core.models.presets_file import Mood, Target, presets
 from app.core.models.pricing import Pricing
 from app.core.models.sizes import size_text
@@ -73,27 +73,40 @@ class _Chooser:
 
     def _place(self) -> Placement:
         """Layers placed beside the least that would do, or beside what the user insists on."""
-        model = self._settings.model
+        model, file = self._settings.model, self._file
         may_spill = model.placement == "may_use_ram"
-        useful = self._file.good_context_tokens if may_spill else self._file.least_context_tokens
-        least = min(useful, self._trained_tokens)
         # A set context or slot count must not push a model off the GPU unasked: the plan refuses
         # it instead, and proposes. Only who allows RAM gets layers moved for it.
-        probe = dataclasses.replace(
-            self._base(),
-            context_tokens=(model.context_tokens or least) if may_spill else least,
-            slots=(model.slots or 1) if may_spill else 1,
+        useful = min(file.least_context_tokens, self._trained_tokens)
+        good = min(file.good_context_tokens, self._trained_tokens)
+        least = self._probe(useful, 1)
+        if model.kv_type == "auto":
+            least = _with_kv(least, "q8_0")
+        wanted = self._probe(
+            model.context_tokens or min(self._mood.gpu.context_tokens, self._trained_tokens),
+            model.slots or self._mood.gpu.slots,
         )
-        if model.kv_type == "auto" and not may_spill:
-            probe = _with_kv(probe, "q8_0")
-        return place(
+        split = self._probe(
+            model.context_tokens or min(self._mood.cpu.context_tokens, self._trained_tokens),
+            model.slots or 1,
+        )
+        if may_spill:
+            least = self._probe(model.context_tokens or good, model.slots or 1)
+        placed = place(
             self._spec,
             self._machine,
             self._limits,
-            self._with_batches(probe, bool(candidate_gpus(self._machine))),
+            Probes(wanted, least, split),
             model.placement,
             model.spill_limit_bytes,
         )
+        kv = self._base()
+        load = dataclasses.replace(placed.load, kv_type_k=kv.kv_type_k, kv_type_v=kv.kv_type_v)
+        return dataclasses.replace(placed, load=load)
+
+    def _probe(self, context_tokens: int, slots: int) -> LoadSettings:
+        load = dataclasses.replace(self._base(), context_tokens=context_tokens, slots=slots)
+        return self._with_batches(load, bool(candidate_gpus(self._machine)))
 
     def _base(self) -> LoadSettings:
         model, memory = self._settings.model, self._settings.memory
@@ -129,40 +142,45 @@ class _Chooser:
         most = self._settings.model.context_tokens or min(
             target.context_tokens, self._trained_tokens
         )
-        for pricing, steps in ((narrow, self._steps(target)), (wide, self._steps(target)[-2:])):
+        good, least = self._good_steps(target), self._least_steps(target)
+        # The mood's share bounds what is comfortable; before less than a good context is given,
+        # all that the reserves leave may be used.
+        last = [step for step in good if step.slots == good[-1].slots]
+        for pricing, steps in ((narrow, good), (wide, last), (narrow, least), (wide, least)):
             for step in steps:
                 tried = dataclasses.replace(_with_kv(load, step.kv_type), slots=step.slots)
-                context = (
-                    most
-                    if self._settings.model.context_tokens
-                    else pricing.largest_context(
-                        tried, most, min(step.least_tokens, most), CONTEXT_STEP_TOKENS
-                    )
-                )
-                found = dataclasses.replace(tried, context_tokens=context or 1)
-                if context and pricing.fits(found):
-                    self._explain_context(found, target, pricing, is_short=pricing is wide)
+                context = self._context(pricing, tried, most, step.least_tokens)
+                if context:
+                    found = dataclasses.replace(tried, context_tokens=context)
+                    self._explain_context(found, target, pricing, is_wide=pricing is wide)
                     return found
-        return self._nothing_fits(load, target, most, wide)
+        return self._nothing_fits(load, target, most)
 
-    def _steps(self, target: Target) -> tuple[_Step, ...]:
+    def _context(self, pricing: Pricing, load: LoadSettings, most: int, least: int) -> int:
+        """The longest context that fits, at least `least`; the set one or none; 0 for none."""
+        if self._settings.model.context_tokens:
+            return most if pricing.fits(dataclasses.replace(load, context_tokens=most)) else 0
+        return pricing.largest_context(load, most, min(least, most), CONTEXT_STEP_TOKENS)
+
+    def _good_steps(self, target: Target) -> list[_Step]:
         """What is tried in turn; with what the user has set, there is less to try."""
-        model, file = self._settings.model, self._file
+        model, good = self._settings.model, self._file.good_context_tokens
         slots = (model.slots,) if model.slots else _halved(target.slots)
-        good, least = file.good_context_tokens, file.least_context_tokens
-        kv = model.kv_type
-        first = "f16" if kv == "auto" else kv
-        steps = [_Step(count, first, good) for count in slots]
-        if kv == "auto":
+        steps = [_Step(count, self._base().kv_type_k, good) for count in slots]
+        if self._may_coarsen():
             steps.append(_Step(slots[-1], "q8_0", good))
-        steps.append(_Step(slots[-1], first, least))
-        if kv == "auto":
-            steps.append(_Step(slots[-1], "q8_0", least))
-        return tuple(steps)
+        return steps
 
-    def _nothing_fits(
-        self, load: LoadSettings, target: Target, most: int, pricing: Pricing
-    ) -> LoadSettings:
+    def _least_steps(self, target: Target) -> list[_Step]:
+        last = self._good_steps(target)[-1]
+        return [dataclasses.replace(last, least_tokens=self._file.least_context_tokens)]
+
+    def _may_coarsen(self) -> bool:
+        """Whether the KV type is ours to choose: not where the user has set all that it is for."""
+        model = self._settings.model
+        return model.kv_type == "auto" and not (model.context_tokens and model.slots)
+
+    def _nothing_fits(self, load: LoadSettings, target: Target, most: int) -> LoadSettings:
         """What was asked, or the least that is useful: the plan will refuse it, with the sum."""
         model, file = self._settings.model, self._file
         asked = bool(model.context_tokens or model.slots)
@@ -172,22 +190,18 @@ class _Chooser:
             context_tokens=model.context_tokens
             or min(file.good_context_tokens if asked else file.least_context_tokens, most),
         )
-        if model.kv_type == "auto" and not asked:
+        if self._may_coarsen() and not asked:
             found = _with_kv(found, "q8_0")
-        what = "what was set" if asked else "even the least that is useful"
-        self._reasons.append(
-            f"{found.context_tokens:,} tokens for each of {found.slots} "
-            f"{'slot' if found.slots == 1 else 'slots'}: {what} does not fit. "
-            f"{pricing.fit(found).sentence}"
+        what = (
+            "as set, which does not fit" if asked else "even the least that is useful is too much"
         )
+        self._reasons.append(f"{_in_words(found)}: {what}.")
         return found
 
     def _explain_context(
-        self, load: LoadSettings, target: Target, pricing: Pricing, *, is_short: bool
+        self, load: LoadSettings, target: Target, pricing: Pricing, *, is_wide: bool
     ) -> None:
         model = self._settings.model
-        slots = "1 slot" if load.slots == 1 else f"each of {load.slots} slots"
-        head = f"{load.context_tokens:,} tokens for {slots}"
         mood = f"the {model.mood} mood"
         fit = pricing.fit(load)
         took = f"{size_text(fit.needed_bytes)} of {size_text(fit.cap_bytes)} on {fit.device}"
@@ -198,8 +212,8 @@ class _Chooser:
         elif load.context_tokens == self._spec.trained_context_tokens:
             why = "what the model was trained for"
         else:
-            why = f"the most that {'fits at all' if is_short else f'fits {mood}'} ({took})"
-        self._reasons.append(f"{head}: {why}.")
+            why = f"the most that {'fits at all' if is_wide else f'fits {mood}'} ({took})"
+        self._reasons.append(f"{_in_words(load)}: {why}.")
         if not model.slots and load.slots < target.slots:
             self._reasons.append(
                 f"{load.slots} of {target.slots} slots, so that a conversation keeps a useful length."
@@ -243,14 +257,18 @@ class _Chooser:
             return
         pricing = Pricing(spec, self._machine, self._limits, gpus)
         speed = tokens_per_s(spec, pricing.plan(load), self._machine)
-        where = "partly on the processor" if gpus else "on the processor"
-        if speed and (
-            speed < file.slow_tokens_per_s or spec.parameters > file.cpu_largest_parameters
-        ):
+        is_slow = speed < file.slow_tokens_per_s
+        if speed and (gpus or is_slow or spec.parameters > file.cpu_largest_parameters):
+            where = "partly on the processor" if gpus else "on the processor"
+            waits = ", and long waits before the first" if is_slow else ""
             self._warnings.append(
-                f"It runs {where}: expect about {max(speed, 0.1):.1f} tokens a second, and long "
-                "waits before the first."
+                f"It runs {where}: expect about {speed:.1f} tokens a second{waits}."
             )
+
+
+def _in_words(load: LoadSettings) -> str:
+    slots = "1 slot" if load.slots == 1 else f"each of {load.slots} slots"
+    return f"{load.context_tokens:,} tokens for {slots}"
 
 
 def _with_kv(load: LoadSettings, kv_type: str) -> LoadSettings:

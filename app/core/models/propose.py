@@ -13,14 +13,16 @@ from app.core.models.choice import Proposal
 from app.core.models.judge import RAM, judge
 from app.core.models.limits import Limits
 from app.core.models.load_settings import KvType, LoadSettings
-from app.core.models.placement import candidate_gpus, place
+from app.core.models.placement import Probes, candidate_gpus, place
 from app.core.models.plan import DevicePlan, MemoryPlan
 from app.core.models.presets_file import presets
 from app.core.models.pricing import Pricing
 from app.core.models.spec import ModelSpec
 
 LEAST_CONTEXT_TOKENS = 512
-CONTEXT_STEP_TOKENS = 256
+CONTEXT_STEP_TOKENS = 512
+COARSEST = "Q3_K_M"
+"""Nobody is told to take a coarser file while a shorter context would do."""
 
 
 def propose(
@@ -45,7 +47,7 @@ def propose(
     moved = ""
     if found is None and settings.gpu_layers and machine.gpus:
         found, pricing, moved = _with_ram(pricing, settings)
-    smaller = _next_quantization(pricing, settings)
+    smaller = _next_quantization(pricing, settings, presets().bits(COARSEST) if found else 0)
     if found is None and not smaller:
         return None
     if found is None:
@@ -90,7 +92,9 @@ def _with_ram(pricing: Pricing, asked: LoadSettings) -> tuple[LoadSettings | Non
     least = min(asked.context_tokens, presets().least_context_tokens)
     probe = dataclasses.replace(asked, context_tokens=least, slots=1)
     for wish in ("may_use_ram", "cpu_only"):
-        placed = place(pricing.spec, pricing.machine, pricing.limits, probe, wish, 0)
+        placed = place(
+            pricing.spec, pricing.machine, pricing.limits, Probes(asked, probe, probe), wish
+        )
         other = dataclasses.replace(pricing, gpus=placed.gpus)
         load = dataclasses.replace(
             placed.load, context_tokens=asked.context_tokens, slots=asked.slots
@@ -111,16 +115,16 @@ def _in_words(load: LoadSettings, asked: LoadSettings) -> str:
 def _other_ways(pricing: Pricing, asked: LoadSettings, found: LoadSettings) -> list[str]:
     """The longest context for all slots, and for one; the most slots at the asked context."""
     ways: list[LoadSettings] = []
-    for slots in {asked.slots, 1}:
+    most_slots = pricing.most_slots(asked)
+    if most_slots:
+        ways.append(dataclasses.replace(asked, slots=most_slots))
+    for slots in {asked.slots} if most_slots else {asked.slots, 1}:
         load = dataclasses.replace(asked, slots=slots)
         context = pricing.largest_context(
             load, asked.context_tokens, LEAST_CONTEXT_TOKENS, CONTEXT_STEP_TOKENS
         )
         if context:
             ways.append(dataclasses.replace(load, context_tokens=context))
-    slots = pricing.most_slots(asked)
-    if slots:
-        ways.append(dataclasses.replace(asked, slots=slots))
     coarser = dataclasses.replace(asked, kv_type_k="q8_0", kv_type_v="q8_0")
     if coarser != asked and pricing.fits(coarser):
         ways.append(coarser)
@@ -132,7 +136,7 @@ def _other_ways(pricing: Pricing, asked: LoadSettings, found: LoadSettings) -> l
     return told
 
 
-def _next_quantization(pricing: Pricing, asked: LoadSettings) -> str:
+def _next_quantization(pricing: Pricing, asked: LoadSettings, least_bits: float) -> str:
     """The best quantization below this file's with which all that was asked would fit; or ""."""
     spec = pricing.spec
     if not spec.parameters:
@@ -141,7 +145,7 @@ def _next_quantization(pricing: Pricing, asked: LoadSettings) -> str:
     plan = pricing.plan(asked)
     for each in presets().quantizations:
         # Files of one mixture differ by some percent; a step must be a clear one.
-        if each.bits > bits * 0.95:
+        if each.bits > bits * 0.95 or each.bits < least_bits:
             continue
         smaller = scaled(plan, each.bits / bits)
         if judge(smaller, pricing.machine, pricing.limits).fits:
