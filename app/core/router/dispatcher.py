@@ -108,6 +108,15 @@ class Dispatcher:
         """Requests on their way, waiting ones and remote ones included."""
         return len(self._jobs)
 
+    def speeds(self) -> dict[str, float]:
+        """Tokens per second, by model, of the answers that stream now."""
+        found: dict[str, float] = {}
+        for job in self._jobs:
+            speed = job.stats.tokens_per_s
+            if speed:
+                found[job.model_id] = found.get(job.model_id, 0.0) + speed
+        return found
+
     async def handle(self, exchange: Exchange) -> None:
         """Answers one request.
 

@@ -1,0 +1,270 @@
+"""The endpoint as one object: server, router, dispatcher, admission and admin, wired.
+
+Built by `composition`, opened and closed by the user's Start and Stop. What the guard and the user say
+about taking requests comes in here. Core loop only.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from app.core.errors import AdmissionClosed
+from app.core.events import EventBus, RoutesReloaded
+from app.core.handle import Snapshot
+from app.core.lifecycle import PressureLevel
+from app.core.router.access import AccessRules
+from app.core.router.admin import ADMIN, Admin, Execute
+from app.core.router.admissions import Admissions, Workers
+from app.core.router.dispatcher import Dispatcher
+from app.core.router.gate import Gate
+from app.core.router.http import HttpServer
+from app.core.router.http_types import Exchange, HttpLimits
+from app.core.router.local import LocalDelivery
+from app.core.router.metrics import Metrics
+from app.core.router.names import Library, Names
+from app.core.router.pages import Pages
+from app.core.router.remote import RemoteDelivery
+from app.core.router.request_log import RequestLog
+from app.core.router.response_cache import ResponseCache
+from app.core.router.router import Router
+from app.core.router.scheduler import ModelView, Place, Policy
+from app.core.router.targets import Targets
+from app.core.settings import Settings
+
+TICK_S = 1.0
+KILL_TOLD_S = 1.0  # for the errors of what is broken off to reach their clients
+
+
+class Endpoint:
+    """Thread: core loop only. Made on the loop; nothing listens until `open`.
+
+    Args:
+        workers: the supervisor.
+        library: the installed models.
+        router: with its rules; its `rules` name the remotes.
+        settings: the current settings.
+        snapshot: the newest snapshot, for status and metrics.
+        execute: the core's executor of commands, for the admin part.
+        admin_token: asked for below `/admin/`.
+        log_folder: for the request log; None for none.
+        pinned: models that are never unloaded to make room.
+    """
+
+    def __init__(
+        self,
+        *,
+        workers: Workers,
+        library: Library,
+        router: Router,
+        events: EventBus,
+        settings: Callable[[], Settings],
+        snapshot: Callable[[], Snapshot],
+        execute: Execute,
+        admin_token: str,
+        log_folder: Path | None = None,
+        pinned: Callable[[], frozenset[str]] = frozenset,
+    ) -> None:
+        self._settings = settings
+        self._events = events
+        self._router = router
+        self._admin_token = admin_token
+        self._pinned = pinned
+        self._gate = Gate()
+        self._admissions = Admissions(workers, self._gate, self._policy())
+        names = Names(
+            library,
+            lambda: self._settings().model.default,
+            lambda model_id: self._admissions.view(model_id).place is Place.READY,
+        )
+        self._metrics = Metrics(self._admissions.views, snapshot)
+        self._remotes = RemoteDelivery(Targets())
+        self._log = RequestLog(log_folder)
+        self._cache = ResponseCache()
+        self._dispatcher = Dispatcher(
+            router=lambda: self._router,
+            settings=settings,
+            gate=self._gate,
+            names=names,
+            local=LocalDelivery(self._admissions, workers, self._gate),
+            remotes=self._remotes,
+            cache=self._cache,
+            metrics=self._metrics,
+            log=self._log,
+        )
+        self._pages = Pages(names, workers, self._gate, self._metrics)
+        self._admin = Admin(execute, snapshot, events)
+        self._server = HttpServer(self._handle, self._http_limits(), self._access())
+        self._ticker: asyncio.Task[None] | None = None
+        self._unsubscribe: Callable[[], None] | None = None
+
+    # Life.
+
+    async def open(self, port: int | None = None) -> None:
+        """Opens the port; `port` overrides the setting.
+
+        Raises:
+            EndpointError: not a loopback address, or the port is taken.
+        """
+        server = self._settings().server
+        await self._server.start(server.listen, server.port if port is None else port)
+        self._gate.stop(False)
+        self._remotes.use(self._router.rules)
+        self._log.open()
+        self._unsubscribe = self._events.subscribe(self._admissions.on_event)
+        self._admissions.gate_changed()
+        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="scheduler tick")
+
+    async def close(self, drain_s: float) -> None:
+        """Takes nothing new, lets what is being answered end for `drain_s`, and closes the port."""
+        if self._ticker is None:
+            return
+        self._gate.stop(True)
+        self._admissions.gate_changed()
+        self._admin.close()
+        loop = asyncio.get_running_loop()
+        error = AdmissionClosed("Coolhead is stopping.", retry_after_s=10)
+        timer = loop.call_later(drain_s, self._dispatcher.kill_all, error)
+        try:
+            await self._server.stop(drain_s + KILL_TOLD_S)
+        finally:
+            timer.cancel()
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
+            self._ticker = None
+            await self._admissions.close()
+            await self._remotes.close()
+            if self._unsubscribe is not None:
+                self._unsubscribe()
+                self._unsubscribe = None
+            await asyncio.to_thread(self._log.close)
+
+    # What the user and the guard say.
+
+    def pause(self, is_paused: bool, sentence: str = "") -> None:
+        """Keeps the port, answers new requests with 503; what waits already is still answered."""
+        self._gate.pause(is_paused, sentence)
+        self._admissions.gate_changed()
+
+    def press(self, level: PressureLevel, sentence: str = "") -> None:
+        """The guard's pressure level: above normal nothing new starts."""
+        self._gate.press(level, sentence)
+        self._admissions.gate_changed()
+
+    def kill_newest(self, model_id: str, sentence: str) -> bool:
+        """Breaks off the model's newest answer, for the guard; whether there was one."""
+        error = AdmissionClosed(
+            f"The answer was broken off (503 service unavailable). {sentence}", retry_after_s=20
+        )
+        return self._dispatcher.kill_newest(model_id, error)
+
+    async def load(self, model_id: str) -> None:
+        """Loads a model, making room for it if need be. Raises: CoolheadError."""
+        await self._admissions.load(model_id)
+
+    def unload(self, model_id: str) -> None:
+        """Unloads a model once its requests are answered."""
+        self._admissions.drain(model_id)
+
+    async def reload_routes(self) -> int:
+        """Reads the rules again and puts them into force; how many there are.
+
+        Raises:
+            RoutesInvalid: the rules in force stay.
+        """
+        compiled = await asyncio.to_thread(self._router.read_again)
+        self._router.replace(compiled)
+        self._cache.clear()
+        if self.is_open:
+            self._remotes.use(self._router.rules)
+        count = len(self._router.rules.rules)
+        self._events.publish(RoutesReloaded(count))
+        return count
+
+    def settings_changed(self) -> None:
+        """Puts what needs no restart into force."""
+        self._server.limits = self._http_limits()
+        self._server.set_access(self._access())
+        self._admissions.set_policy(self._policy())
+
+    # What is so.
+
+    @property
+    def is_open(self) -> bool:
+        return self._ticker is not None
+
+    @property
+    def is_paused(self) -> bool:
+        return self._gate.is_paused
+
+    @property
+    def port(self) -> int:
+        """0 while closed."""
+        return self._server.port
+
+    @property
+    def url(self) -> str:
+        """What OpenAI clients take as base URL; empty while closed."""
+        host = self._settings().server.listen
+        host = f"[{host}]" if ":" in host else host
+        return f"http://{host}:{self.port}/v1" if self.port else ""
+
+    @property
+    def in_flight(self) -> int:
+        """Requests that hold a slot of a local model."""
+        return self._admissions.in_flight
+
+    @property
+    def queued(self) -> int:
+        return self._admissions.queued
+
+    @property
+    def running(self) -> int:
+        """Requests on their way: waiting, answered here or by a remote."""
+        return self._dispatcher.running
+
+    def model(self, model_id: str) -> ModelView:
+        """Slots, requests in flight and waiting of one model."""
+        return self._admissions.view(model_id)
+
+    def speeds(self) -> Mapping[str, float]:
+        """Tokens per second now, by model, over all answers that stream."""
+        return self._dispatcher.speeds()
+
+    # The rest is its own business.
+
+    async def _handle(self, exchange: Exchange) -> None:
+        if exchange.request.path.startswith(ADMIN):
+            await self._admin.handle(exchange)
+        elif not await self._pages.handle(exchange):
+            await self._dispatcher.handle(exchange)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._admissions.tick()
+
+    def _policy(self) -> Policy:
+        settings = self._settings()
+        return Policy(
+            settings.queue.max_queue_size,
+            settings.queue.overload,
+            settings.model.idle_timeout_s,
+            pinned=self._pinned(),
+        )
+
+    def _http_limits(self) -> HttpLimits:
+        server = self._settings().server
+        return dataclasses.replace(
+            HttpLimits(), body_bytes=server.max_body_bytes, connections=server.max_connections
+        )
+
+    def _access(self) -> AccessRules:
+        server = self._settings().server
+        return AccessRules(
+            api_key=server.api_key,
+            admin_token=self._admin_token,
+            allowed_origins=frozenset(server.allowed_origins.split()),
+        )
