@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if arguments[:1] == ["worker"]:
         module = importlib.import_module(WORKER_MODULES[arguments[1]])
         return int(module.main(arguments[2:]) or 0)
+    if arguments[:1] == ["dry-run"]:
+        from app.core.models.dry_run_program import main as dry_run_main
+
+        return dry_run_main(arguments[1:])
     from app.core.errors import CoolheadError
 
     try:
