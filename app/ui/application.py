@@ -14,10 +14,12 @@ from PySide6.QtCore import QObject, QTimer, Slot
 from PySide6.QtWidgets import QApplication
 
 from app.core.errors import DisplayMissing
+from app.core.events import Event
 from app.core.handle import Handle
 from app.core.paths import Paths
 from app.ui import qt_log, theme
 from app.ui.actions import Actions
+from app.ui.activity import ActivityLog
 from app.ui.bridge import Bridge
 from app.ui.display import display_available
 from app.ui.icons import state_icon
@@ -27,6 +29,7 @@ from app.ui.tray import Tray
 from app.ui.view_state import IconKind
 
 if TYPE_CHECKING:
+    from app.core.hardware.machine import Machine
     from app.ui.panel import Panel
 
 _log = logging.getLogger(__name__)
@@ -35,7 +38,11 @@ _CORE_POLL_MS = 500
 
 
 def run_tray(
-    handle: Handle, paths: Paths, *, is_core_alive: Callable[[], bool] = lambda: True
+    handle: Handle,
+    paths: Paths,
+    *,
+    is_core_alive: Callable[[], bool] = lambda: True,
+    probe: "Callable[[], Machine] | None" = None,
 ) -> int:
     """Shows the tray until the user, a signal or the core's end says otherwise.
 
@@ -43,6 +50,7 @@ def run_tray(
         handle: the core's handle.
         paths: for the log folder.
         is_core_alive: false once the core loop has ended, however that came about.
+        probe: how the panel reads this machine; `probe_machine` unless given.
 
     Returns:
         The exit code: 0 after a clean end.
@@ -63,7 +71,7 @@ def run_tray(
         app.setApplicationDisplayName("Coolhead")
         app.setQuitOnLastWindowClosed(False)
         app.setWindowIcon(state_icon(IconKind.READY))
-        shell = _Shell(app, handle, paths, is_core_alive)
+        shell = _Shell(app, handle, paths, is_core_alive, probe)
         try:
             return app.exec()
         finally:
@@ -82,12 +90,16 @@ class _Shell(QObject):
         handle: Handle,
         paths: Paths,
         is_core_alive: Callable[[], bool],
+        probe: "Callable[[], Machine] | None",
     ) -> None:
         super().__init__()
         self._app = app
         self._is_core_alive = is_core_alive
+        self._probe = probe
         self._panel: Panel | None = None
         self.bridge = Bridge(handle, self)
+        self._log = ActivityLog()
+        self.bridge.events_arrived.connect(self._on_events)
         self._theme = theme.Theme(app, self.bridge, self)
         self.actions = Actions(self.bridge, paths.logs, self)
         self.tray = Tray(self.bridge, self.actions, self)
@@ -121,8 +133,12 @@ class _Shell(QObject):
         if self._panel is None:
             from app.ui.panel import Panel  # made when first asked for: a tray alone stays small
 
-            self._panel = Panel(self.bridge)
+            self._panel = Panel(self.bridge, self._log, self._probe)
         self._panel.open_page(page)
+
+    @Slot(object)
+    def _on_events(self, happened: tuple[Event, ...]) -> None:
+        self._log.add(happened)
 
     @Slot(int)
     def _leave(self, code: int) -> None:

@@ -7,6 +7,7 @@ here. What crosses is immutable. Built and used by `application.py` and the widg
 
 import concurrent.futures
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -53,7 +54,7 @@ class _Answer:
 
 
 class Bridge(QObject):
-    """Thread: lives on the GUI thread; `_take` and `_carry_back` alone run on the core loop."""
+    """Thread: lives on the GUI thread; `_take` and `_carry_back` alone run on others."""
 
     snapshot_changed = Signal(object)
     events_arrived = Signal(object)
@@ -95,6 +96,25 @@ class Bridge(QObject):
             return
         future.add_done_callback(lambda done: self._carry_back(done, on_done))
 
+    def ask(self, look: Callable[[], object], on_done: Callable[[Outcome], None]) -> None:
+        """Runs a blocking `look` (disk, hardware) on a thread of its own; `on_done` as for `send`."""
+
+        def run() -> None:
+            done: concurrent.futures.Future[object] = concurrent.futures.Future()
+            try:
+                done.set_result(look())
+            except CoolheadError as error:
+                done.set_exception(error)
+            except OSError as error:
+                done.set_exception(CoolheadError(str(error)))
+            finally:  # a fault of ours goes on to the thread's hook, and its asker must not wait
+                if not done.done():
+                    done.set_exception(CoolheadError("It could not be read; see the log."))
+                self._carry_back(done, on_done)
+
+        # A daemon: hardware that does not answer must not hold up the way out.
+        threading.Thread(target=run, name="ui-look", daemon=True).start()
+
     def watch(self, is_watching: bool) -> None:
         """A visible window asks for live figures; each True is taken back by one False."""
         self._watchers = max(0, self._watchers + (1 if is_watching else -1))
@@ -120,7 +140,7 @@ class Bridge(QObject):
         done: concurrent.futures.Future[object],
         on_done: Callable[[Outcome], None],
     ) -> None:
-        """Thread: core loop."""
+        """Thread: core loop, or that of `ask`."""
         if self._is_closed:
             return
         if done.cancelled():

@@ -110,5 +110,11 @@ def use_scheme(app: QApplication, name: str) -> None:
 
 
 def _palette(wants_dark: bool) -> QPalette:
-    window = QColor("#22262b") if wants_dark else QColor("#f3f4f6")
-    return QPalette(QColor("#343a42") if wants_dark else QColor("#e4e7eb"), window)
+    if not wants_dark:
+        return QPalette(QColor("#e4e7eb"), QColor("#f3f4f6"))
+    palette = QPalette(QColor("#343a42"), QColor("#22262b"))
+    palette.setColor(QPalette.ColorRole.Base, QColor("#1a1d21"))
+    palette.setColor(QPalette.ColorRole.AlternateBase, QColor("#20242a"))
+    palette.setColor(QPalette.ColorRole.Highlight, QColor("#2f6fb3"))
+    palette.setColor(QPalette.ColorRole.PlaceholderText, QColor("#8a94a0"))
+    return palette
