@@ -102,6 +102,7 @@ class GuardClient:
         self._link: PosixLink | None = None
         self._stderr = -1
         self._stderr_text = b""
+        self._last_line = ""
         self._ready: Ready | None = None
         self._ready_future: asyncio.Future[Ready] | None = None
         self._launches: dict[str, asyncio.Future[LaunchedWorker]] = {}
@@ -351,8 +352,9 @@ class GuardClient:
         self._exits.clear()
         self._alive.clear()
         if self._ready_future is not None and not self._ready_future.done():
-            text = self._stderr_tail()
-            self._ready_future.set_exception(GuardError(f"{reason} {text}".strip()))
+            if self._stderr >= 0:
+                self._stderr_readable()
+            self._ready_future.set_exception(GuardError(f"{reason} {self._last_line}".strip()))
             return
         if self._is_stopping:
             return
@@ -417,14 +419,8 @@ class GuardClient:
         *lines, rest = (self._stderr_text + piece).split(b"\n")
         self._stderr_text = rest[-4096:]
         for line in lines:
-            logger.warning("guard: %s", line.decode(errors="replace"))
-
-    def _stderr_tail(self) -> str:
-        if self._stderr >= 0:
-            with contextlib.suppress(OSError):
-                self._stderr_text += os.read(self._stderr, 65536)
-        lines = self._stderr_text.decode(errors="replace").strip().splitlines()
-        return lines[-1] if lines else ""
+            self._last_line = line.decode(errors="replace")
+            logger.warning("guard: %s", self._last_line)
 
 
 def _kill_and_reap(process: "subprocess.Popen[bytes]") -> None:

@@ -48,6 +48,7 @@ class Policy:
         self._base = PressureLevel.NORMAL
         self._last_s: float | None = None
         self._clear_since_s: float | None = None
+        self._off_critical_since_s: float | None = None
         self._closed: set[str] = set()
         self._owes_admit = False
         self._unloading: dict[str, float] = {}
@@ -105,7 +106,7 @@ class Policy:
         if self._base >= PressureLevel.ELEVATED:
             self._close(look, actions)
             self._unload(look, reading, actions)
-        may_kill = not ending_before and not actions_kill(actions)
+        may_kill = not ending_before and not any(one.step == "kill" for one in actions)
         if may_kill and reading.at_s >= self._settled_s:
             self._relieve(look, reading, actions)
         return actions
@@ -126,7 +127,7 @@ class Policy:
         self._unloading = {name: until + gap_s for name, until in self._unloading.items()}
         if self._cancel is not None:
             self._cancel.deadline_s += gap_s
-        self._clear_since_s = self._plenty_since_s = None
+        self._clear_since_s = self._off_critical_since_s = self._plenty_since_s = None
 
     def _follow_ending(self, reading: Reading, *, ending: bool) -> None:
         lines, at_s = self._lines, reading.at_s
@@ -138,35 +139,27 @@ class Policy:
         self._is_ending = ending
         if self._cooling_since_s is None:
             return
-        if reading.available_bytes <= reserve_bytes(lines, reading.total_bytes):
-            self._plenty_since_s = None
-        elif self._plenty_since_s is None:
-            self._plenty_since_s = at_s
-        has_plenty = (
-            self._plenty_since_s is not None
-            and at_s - self._plenty_since_s >= lines.cool_down_clear_s
-        )
-        if has_plenty and at_s - self._cooling_since_s >= lines.cool_down_s:
+        has_plenty = reading.available_bytes > reserve_bytes(lines, reading.total_bytes)
+        self._plenty_since_s = _since(self._plenty_since_s, has_plenty, at_s)
+        is_over = _has_lasted(self._cooling_since_s, at_s, lines.cool_down_s)
+        if is_over and _has_lasted(self._plenty_since_s, at_s, lines.cool_down_clear_s):
             self._cooling_since_s = None
 
     # -- levels -----------------------------------------------------------------------------------
 
     def _set_level(self, look: Look, reading: Reading, actions: list[Action]) -> None:
-        target = min(look.level, PressureLevel.CRITICAL)
-        if target > self._base:
-            self._base = target
-        elif self._base is PressureLevel.CRITICAL and not look.signals:
+        at_s, clear_s = reading.at_s, self._lines.clear_s
+        self._off_critical_since_s = _since(self._off_critical_since_s, look.is_off_critical, at_s)
+        self._clear_since_s = _since(self._clear_since_s, look.is_clear, at_s)
+        self._base = max(self._base, min(look.level, PressureLevel.CRITICAL))
+        is_critical = self._base is PressureLevel.CRITICAL
+        if is_critical and _has_lasted(self._off_critical_since_s, at_s, clear_s):
             self._base = PressureLevel.ELEVATED
         if self._base < PressureLevel.CRITICAL:
             self._cancel = None
-        if not look.is_clear:
-            self._clear_since_s = None
-        elif self._clear_since_s is None:
-            self._clear_since_s = reading.at_s
-        if self._base is not PressureLevel.ELEVATED or self._clear_since_s is None:
-            may_fall = self._base is PressureLevel.NORMAL
-        else:
-            may_fall = reading.at_s - self._clear_since_s >= self._lines.clear_s
+        may_fall = self._base is PressureLevel.NORMAL or (
+            self._base is PressureLevel.ELEVATED and _has_lasted(self._clear_since_s, at_s, clear_s)
+        )
         if not may_fall:
             return
         self._base = PressureLevel.NORMAL
@@ -310,5 +303,12 @@ class Policy:
         actions.extend(self.note_end(cause, worker_id, reading.at_s))
 
 
-def actions_kill(actions: list[Action]) -> bool:
-    return any(action.step == "kill" for action in actions)
+def _since(since_s: float | None, holds: bool, at_s: float) -> float | None:
+    """When a fact began to hold, None while it does not."""
+    if not holds:
+        return None
+    return at_s if since_s is None else since_s
+
+
+def _has_lasted(since_s: float | None, at_s: float, long_s: float) -> bool:
+    return since_s is not None and at_s - since_s >= long_s

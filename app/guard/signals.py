@@ -31,10 +31,16 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All signals of one reading; `is_clear` when every figure is well off its line."""
+    """All signals of one reading.
+
+    Attributes:
+        is_clear: every figure is well off its first line.
+        is_off_critical: no signal is critical, and available memory is well off that line.
+    """
 
     signals: tuple[Signal, ...]
     is_clear: bool
+    is_off_critical: bool
 
     @property
     def level(self) -> PressureLevel:
@@ -112,7 +118,15 @@ class Signals:
                 clear &= self._swap(worker, track, found)
                 clear &= self._thrash(worker, track, reading, found)
                 clear &= self._gpu(worker, track, found)
-        return Look(tuple(found), clear and not found)
+        critical = line_bytes(
+            self._lines.critical_bytes, self._lines.critical_percent, reading.total_bytes
+        )
+        return Look(
+            tuple(found),
+            is_clear=clear and not found,
+            is_off_critical=reading.available_bytes >= critical * self._lines.clear_ratio
+            and all(signal.level < PressureLevel.CRITICAL for signal in found),
+        )
 
     # -- the machine ------------------------------------------------------------------------------
 
