@@ -13,7 +13,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import filelock
 
@@ -96,16 +95,12 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _run_headless(
-    paths: Paths, loaded: Loaded, port: int | None, *, ends_with_stdin: bool
-) -> int:
+def _run_headless(paths: Paths, loaded: Loaded, port: int | None, *, ends_with_stdin: bool) -> int:
     with asyncio.Runner(loop_factory=_new_loop) as runner:
         return runner.run(_serve(paths, loaded, port, ends_with_stdin=ends_with_stdin))
 
 
-async def _serve(
-    paths: Paths, loaded: Loaded, port: int | None, *, ends_with_stdin: bool
-) -> int:
+async def _serve(paths: Paths, loaded: Loaded, port: int | None, *, ends_with_stdin: bool) -> int:
     core = Core(paths, loaded, port=port)
     loop = asyncio.get_running_loop()
 
@@ -119,8 +114,10 @@ async def _serve(
         _on_signal(loop, signal.SIGHUP, core.reload_routes_soon)
     if ends_with_stdin:
         threading.Thread(
-            target=_wait_for_eof, args=(loop, lambda: quit_soon("standard input ended")),
-            name="stdin", daemon=True,
+            target=_wait_for_eof,
+            args=(loop, lambda: quit_soon("standard input ended")),
+            name="stdin",
+            daemon=True,
         ).start()
     await core.start(opens_endpoint=True)
     print(f"Coolhead serves at {core.handle.snapshot.endpoint}", flush=True)
@@ -128,9 +125,7 @@ async def _serve(
     return 0
 
 
-def _on_signal(
-    loop: asyncio.AbstractEventLoop, number: int, action: Callable[[], None]
-) -> None:
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, action: Callable[[], None]) -> None:
     try:
         loop.add_signal_handler(number, action)
     except NotImplementedError:
@@ -163,7 +158,7 @@ class _CoreThread:
         paths, loaded, port = self._arguments
         try:
             core = Core(paths, loaded, port=port)
-            await core.start(opens_endpoint=loaded.settings.desktop.start_endpoint, is_tray=True)
+            await core.start(opens_endpoint=loaded.settings.desktop.start_endpoint)
         except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
             self._failure = error
             self._is_up.set()
@@ -195,5 +190,3 @@ def _run_with_tray(paths: Paths, loaded: Loaded, port: int | None) -> int:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: core.handle.submit(Quit()))
         return run_tray(core.handle, paths)
-
-

@@ -59,6 +59,10 @@ class ModelLibrary:
         self._known: dict[Path, _Known] = {}  # written under the lock only
         self._lock = threading.Lock()
 
+    def look_in(self, folders: Sequence[Path]) -> None:
+        """From now on these folders of the user's, beside the app's own."""
+        self._folders = (self._folders[0], *(folder.expanduser() for folder in folders))
+
     def specs(self) -> tuple[ModelSpec, ...]:
         """The models, by id. Damaged files are left out; `damaged` tells of them."""
         return self._scan()[0]

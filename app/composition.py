@@ -1,0 +1,368 @@
+"""Builds every object, wires them, starts and stops them in order: the only file that knows every room.
+
+`runner.py` makes one `Core` on the core loop and waits until it is closed. Commands of the UI, the
+command line and a second start all end in `carry_out`.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import secrets
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+
+from app.core.backends.llama_cpp import LlamaCppBackend
+from app.core.backends.model_planner import ModelPlanner
+from app.core.backends.supervisor import Supervisor
+from app.core.errors import CoolheadError, FolderUnusable
+from app.core.event_log import EventLog
+from app.core.events import (
+    AppStateChanged,
+    Event,
+    EventBus,
+    GuardChanged,
+    SettingsChanged,
+    WindowRequested,
+)
+from app.core.handle import (
+    ApplySettings,
+    Command,
+    Handle,
+    LeaveSafeMode,
+    LoadModel,
+    Pause,
+    Quit,
+    ReloadRoutes,
+    ShowWindow,
+    Start,
+    Stop,
+    UnloadModel,
+)
+from app.core.hardware.probe import probe_machine
+from app.core.lifecycle import AppState, ExitCause, WorkerState
+from app.core.models.dry_run import dry_run
+from app.core.models.learning import Learning
+from app.core.models.library import ModelLibrary
+from app.core.paths import Paths
+from app.core.router.endpoint import Endpoint
+from app.core.router.ladder import Ladder
+from app.core.router.picture import Surroundings, take_picture
+from app.core.router.router import Router
+from app.core.router.routes_file import write_default
+from app.core.settings import Settings, describe
+from app.core.settings_file import Loaded, SettingsFile
+from app.core.settings_meta import Needs
+from app.guard.client import GuardClient
+
+_log = logging.getLogger(__name__)
+
+PICTURE_S = 0.25
+STOP_DRAIN_S = 20.0
+QUIT_DRAIN_S = 0.5
+"""Quit breaks off what is being answered: the promise is to be gone within 5 s."""
+RELOAD_DRAIN_S = 600.0
+
+
+class Core:
+    """Everything but the screen. Thread: the core loop; `handle` is for the others.
+
+    Args:
+        paths: prepared.
+        loaded: the settings, with what was wrong with them.
+        port: overrides the setting; 0 takes any free port.
+    """
+
+    def __init__(self, paths: Paths, loaded: Loaded, *, port: int | None = None) -> None:
+        self._paths = paths
+        self._file = SettingsFile(paths.settings_file)
+        self._settings = loaded.settings
+        self._problems = list(loaded.problems)
+        self._port = port
+        self._phase: AppState | None = AppState.STARTING
+        self._reason = ""
+        self._quitting: asyncio.Task[None] | None = None
+        self._closed = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        self._library = ModelLibrary(paths, _folders(loaded.settings))
+        self._events = EventBus()
+        self._events.subscribe(EventLog(paths.events_file))
+        self._events.subscribe(self._on_event)
+        self._supervisor = Supervisor(
+            guard=GuardClient,
+            library=self._library,
+            planner=ModelPlanner(probe_machine, dry_run, Learning(paths)),
+            backends=(LlamaCppBackend(self._current),),
+            events=self._events,
+            settings=self._current,
+        )
+        self.handle = Handle(asyncio.get_running_loop(), self._events, self.carry_out)
+        self._endpoint = Endpoint(
+            workers=self._supervisor,
+            library=self._library,
+            router=self._read_routes(),
+            events=self._events,
+            settings=self._current,
+            snapshot=lambda: self.handle.snapshot,
+            execute=self.carry_out,
+            admin_token=_admin_token(paths.token_file),
+            log_folder=paths.logs,
+        )
+        self._ladder = Ladder(self._supervisor, self._endpoint, self._events)
+        machine = probe_machine()
+        self._ram_total_bytes = machine.ram_total_bytes
+        self._ram_available_bytes = machine.ram_available_bytes
+
+    # Life.
+
+    async def start(self, *, opens_endpoint: bool) -> None:
+        """Starts the guard, and opens the endpoint if asked to.
+
+        Raises:
+            GuardError: there is no guard, so nothing could be loaded.
+            EndpointError: the port cannot be opened; everything is stopped again.
+        """
+        try:
+            await self._supervisor.start()
+            if opens_endpoint:
+                await self._open()
+            else:
+                self._set_phase(None)
+        except CoolheadError:
+            await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
+            raise
+        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="picture")
+
+    async def wait_closed(self) -> None:
+        """Returns once `Quit` has been carried out."""
+        await self._closed.wait()
+
+    def quit_soon(self) -> None:
+        """Begins to quit; asked again, it changes nothing. For signal handlers."""
+        if self._quitting is None:
+            self._quitting = asyncio.get_running_loop().create_task(self._quit(), name="quit")
+
+    def reload_routes_soon(self) -> None:
+        """Reads the rules again, for SIGHUP; a bad file is logged and the old rules stay."""
+
+        async def reload() -> None:
+            try:
+                await self._endpoint.reload_routes()
+            except CoolheadError as error:
+                _log.error("the rules were not reloaded: %s", error.message)
+
+        self._keep(reload(), "reload routes")
+
+    # Commands.
+
+    async def carry_out(self, command: Command) -> object:
+        """Carries out a command of the user's.
+
+        Raises:
+            CoolheadError: what stopped it, in words.
+        """
+        match command:
+            case Start():
+                await self._open()
+            case Stop():
+                await self._close(STOP_DRAIN_S)
+            case Quit():
+                self.quit_soon()
+                await self.wait_closed()
+            case Pause(is_paused=is_paused):
+                self._endpoint.pause(is_paused)
+            case LoadModel(model_id=model_id):
+                self._supervisor.forgive(model_id)
+                await self._endpoint.load(model_id)
+            case UnloadModel(model_id=model_id):
+                self._endpoint.unload(model_id)
+            case ApplySettings(changes=changes):
+                return await self._apply(dict(changes))
+            case ReloadRoutes():
+                return await self._endpoint.reload_routes()
+            case ShowWindow():
+                self._events.publish(WindowRequested(at=time.time()))
+            case LeaveSafeMode():
+                pass
+            case _:
+                raise CoolheadError(f"There is no command {type(command).__name__}.")
+        self._picture()
+        return None
+
+    async def _open(self) -> None:
+        if self._endpoint.is_open:
+            return
+        self._set_phase(AppState.STARTING)
+        try:
+            await self._endpoint.open(self._port)
+        except CoolheadError as error:
+            self._set_phase(AppState.FAILED, error.message)
+            raise
+        self._write_endpoint_file()
+        self._set_phase(None)
+
+    async def _close(self, drain_s: float) -> None:
+        self._set_phase(AppState.STOPPING)
+        try:
+            await self._endpoint.close(drain_s)
+            await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER, keep_guard=True)
+        finally:
+            self._paths.endpoint_file.unlink(missing_ok=True)
+            self._set_phase(None, "stopped by you")
+
+    async def _quit(self) -> None:
+        self._set_phase(AppState.STOPPING)
+        try:
+            await self._endpoint.close(QUIT_DRAIN_S)
+        finally:
+            await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
+            if self._ticker is not None:
+                self._ticker.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await self._ticker
+            with contextlib.suppress(OSError):
+                self._paths.endpoint_file.unlink(missing_ok=True)
+            self._set_phase(AppState.STOPPED, "stopped by you")
+            self._closed.set()
+
+    async def _apply(self, changes: dict[str, object]) -> str:
+        """Checks all, saves, then carries out; says what was needed."""
+        before = self._settings
+        settings = before.replace(changes)
+        needs = {
+            describe(key).meta.needs for key in changes if before.value(key) != settings.value(key)
+        }
+        await asyncio.to_thread(self._file.save, settings)
+        self._settings = settings
+        self._library.look_in(_folders(settings))
+        self._endpoint.settings_changed()
+        self._events.publish(SettingsChanged(tuple(changes), at=time.time()))
+        if Needs.RELOAD in needs:
+            await self._reload_models()
+        return (
+            "restart"
+            if Needs.RESTART in needs
+            else "reload"
+            if Needs.RELOAD in needs
+            else "nothing"
+        )
+
+    async def _reload_models(self) -> None:
+        """Each loaded model drains, is unloaded, and is loaded with the new settings."""
+        loaded = [
+            view.model_id for view in self._supervisor.workers() if view.state is WorkerState.READY
+        ]
+        for model_id in loaded:
+            self._supervisor.forgive(model_id)
+            await self._supervisor.drain(model_id, RELOAD_DRAIN_S)
+            await self._supervisor.unload(model_id, ExitCause.UNLOADED, "new settings")
+            if self._endpoint.is_open:
+                await self._endpoint.load(model_id)
+
+    # What is so.
+
+    def _current(self) -> Settings:
+        return self._settings
+
+    def _set_phase(self, phase: AppState | None, reason: str = "") -> None:
+        before = self.handle.snapshot.state
+        self._phase, self._reason = phase, reason
+        self._picture()
+        after = self.handle.snapshot.state
+        if after is not before:
+            self._events.publish(AppStateChanged(after, reason, at=time.time()))
+
+    def _on_event(self, event: Event) -> None:
+        if isinstance(event, GuardChanged) and not event.is_running:
+            self._ladder.guard_lost()
+        # The picture is taken once all who hear of it have acted on it.
+        asyncio.get_running_loop().call_soon(self._picture)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(PICTURE_S)
+            self._ram_available_bytes = psutil.virtual_memory().available
+            self._picture()
+
+    def _picture(self) -> None:
+        old = self.handle.snapshot
+        around = Surroundings(
+            pid=os.getpid(),
+            settings=self._settings,
+            problems=tuple(self._problems),
+            ram_total_bytes=self._ram_total_bytes,
+            ram_available_bytes=self._ram_available_bytes,
+            phase=self._phase,
+            reason=self._reason,
+        )
+        new = take_picture(self._supervisor, self._endpoint, self._ladder, around)
+        if replace(new, version=old.version) != old:
+            self.handle.put(replace(new, version=old.version + 1))
+
+    def _read_routes(self) -> Router:
+        """The user's rules; a bad file is reported and must not stop the start."""
+        path = self._paths.routes_file
+        try:
+            write_default(path)
+            return Router.from_config(path)
+        except CoolheadError as error:
+            self._problems.append(error.message)
+            _log.error("the routing rules are not used: %s", error.message)
+            router = Router.default()
+            router.path = path
+            return router
+
+    def _write_endpoint_file(self) -> None:
+        told = {
+            "host": self._settings.server.listen,
+            "port": self._endpoint.port,
+            "pid": os.getpid(),
+            "started": psutil.Process().create_time(),
+            "url": self._endpoint.url,
+        }
+        _write_private(self._paths.endpoint_file, json.dumps(told))
+
+    def _keep(self, work: Coroutine[None, None, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def _folders(settings: Settings) -> list[Path]:
+    return [Path(part) for part in settings.model.folders.split(os.pathsep) if part]
+
+
+def _admin_token(path: Path) -> str:
+    """The token of the state folder, made when there is none."""
+    try:
+        token = path.read_text(encoding="utf-8").strip()
+    except OSError:
+        token = ""
+    if len(token) < 32:
+        token = secrets.token_urlsafe(32)
+        _write_private(path, token)
+    return token
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Writes a file that only this user may read, in one rename.
+
+    Raises:
+        FolderUnusable: when it cannot be written.
+    """
+    scratch = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        scratch.unlink(missing_ok=True)
+        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(text)
+        scratch.replace(path)
+    except OSError as error:
+        raise FolderUnusable(
+            f"{path} cannot be written: {error.strerror}. Make the folder writable.", path=str(path)
+        ) from error
