@@ -157,9 +157,10 @@ def read_help(text: str) -> frozenset[str]:
     """Every long flag that a help text offers, in the lines that define one."""
     found: set[str] = set()
     for line in text.splitlines():
-        if line.startswith("-"):
-            head = re.split(r"\s{2,}(?=\S)", line.replace(",   ", ", "))[0]
-            found.update(re.findall(r"--[a-z0-9][a-z0-9-]*", head))
+        for word in line.split() if line.startswith("-") else ():
+            if not word.startswith("-"):
+                break  # a value or the description: what it mentions is not offered here
+            found.add(word.rstrip(","))
     return frozenset(found)
 
 

