@@ -8,7 +8,8 @@ from collections.abc import Sequence
 
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan_kv import slot_cells, window_cells
-from app.core.models.plan_shape import Layer, Shape
+from app.core.models.plan_layer import Layer
+from app.core.models.plan_shape import Shape
 
 MIB = 1 << 20
 # Measured on Linux, Python 3.11, the default engine, once it is imported: 13 MiB anonymous and

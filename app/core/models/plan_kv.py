@@ -5,7 +5,8 @@ Pure; called by `plan.py`.
 
 from app.core.models.ggml_types import TYPE_BY_NAME
 from app.core.models.load_settings import LoadSettings
-from app.core.models.plan_shape import Layer, Shape, row_bytes
+from app.core.models.plan_layer import Layer, row_bytes
+from app.core.models.plan_shape import Shape
 
 PAD = 256
 

@@ -55,7 +55,11 @@ def read_spec(path: Path, model_id: str = "") -> ModelSpec:
         ModelFileMissing: it or a part of it is not there.
         ModelFileInvalid: it is no model, or damaged.
     """
-    header = read_header(path)
+    return spec_of(read_header(path), path, model_id)
+
+
+def spec_of(header: GgufHeader, path: Path, model_id: str = "") -> ModelSpec:
+    """Describe the model that `header` was read from."""
     architecture = header.text("general.architecture")
     return ModelSpec(
         model_id=model_id or path.stem,
