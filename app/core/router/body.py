@@ -5,7 +5,6 @@ messages, Ollama): fields that routing does not read are skipped, and what is la
 (tools, tool calls) stays raw.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -82,25 +81,98 @@ def decode_body(raw: bytes) -> Body:
         raise RequestInvalid("The request's body is nested too deeply.") from error
 
 
+class Content:
+    """What was seen on one walk through a body.
+
+    Attributes:
+        texts: of every message, system prompt first.
+        last_user: of the last message that the user wrote, without results of tools that travel in it.
+        images: how many.
+        call_bytes: what earlier tool calls take.
+    """
+
+    __slots__ = ("call_bytes", "images", "last_user", "texts")
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.last_user: tuple[str, ...] = ()
+        self.images = 0
+        self.call_bytes = 0
+
+    def walk(self, content: "str | int | list[Any] | None") -> None:
+        if isinstance(content, str):
+            self.texts.append(content)
+        elif isinstance(content, list):
+            for piece in content:
+                if isinstance(piece, Part):
+                    self._walk_part(piece)
+                elif isinstance(piece, str):
+                    self.texts.append(piece)
+
+    def _walk_part(self, part: Part) -> None:
+        texts = self.texts
+        if part.text is not None:
+            texts.append(part.text)
+        content = part.content
+        if content is not None:
+            if isinstance(content, str):
+                texts.append(content)
+            else:
+                self.walk(content)
+            if part.role == "user":
+                self._note_user(content)
+        if part.output is not None:
+            self.walk(part.output)
+        if part.images:
+            self.images += len(part.images)
+        if part.type in _IMAGE_TYPES:
+            self.images += 1
+        if part.arguments is not None:
+            self.call_bytes += len(part.arguments)
+        if part.tool_calls is not _EMPTY:
+            self.call_bytes += size_of(part.tool_calls)
+        if part.input is not _EMPTY:
+            self.call_bytes += size_of(part.input)
+
+    def _note_user(self, content: "str | list[str | Part]") -> None:
+        if isinstance(content, str):
+            written: tuple[str, ...] = (content,)
+        else:
+            written = tuple(
+                text
+                for piece in content
+                if (text := piece if isinstance(piece, str) else piece.text)
+            )
+        if written:
+            self.last_user = written
+
+
+_IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
+
+
+def read_content(body: Body) -> Content:
+    """One walk through everything that becomes the prompt."""
+    seen = Content()
+    for content in (body.system, body.instructions):
+        if content is not None:
+            seen.walk(content)
+    if body.messages is not None:
+        seen.walk(body.messages)
+    for given in (body.input, body.prompt, body.suffix):
+        if given is not None:
+            seen.walk(given)
+            if isinstance(given, str) and not seen.last_user:
+                seen.last_user = (given,)
+    if body.images:
+        seen.images += len(body.images)
+    return seen
+
+
+def size_of(raw: msgspec.Raw) -> int:
+    """Bytes of a part that was left raw; 0 where it is absent."""
+    return 0 if raw is _EMPTY else len(memoryview(raw))
+
+
 def holds_objects(raw: msgspec.Raw) -> bool:
     """Whether a raw list has anything in it."""
-    return len(memoryview(raw)) > 2 and b"{" in bytes(raw)
-
-
-def texts_of(content: "str | int | list[Any] | None") -> Iterator[str]:
-    """Every text in a content field, in order; images and numbers are left out."""
-    if content is None or isinstance(content, int):
-        return
-    if isinstance(content, str):
-        yield content
-        return
-    for piece in content:
-        if isinstance(piece, str):
-            yield piece
-        elif isinstance(piece, Part):
-            if piece.text is not None:
-                yield piece.text
-            if piece.content is not None:
-                yield from texts_of(piece.content)
-            if piece.output is not None:
-                yield from texts_of(piece.output)
+    return size_of(raw) > 2 and b"{" in bytes(raw)

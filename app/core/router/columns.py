@@ -124,12 +124,14 @@ class SetColumn(Generic[T]):
     longest list has members, however many rules there are.
     """
 
-    __slots__ = ("_places",)
+    __slots__ = ("_none", "_places")
 
     def __init__(
         self, rules: int, any_of: Mapping[int, Iterable[T]], all_of: Mapping[int, Iterable[T]]
     ) -> None:
-        places: list[dict[int, list[T]]] = [{rule: list(given) for rule, given in any_of.items()}]
+        places: list[dict[int, list[T]]] = [
+            {rule: members for rule, given in any_of.items() if (members := list(given))}
+        ]
         for rule, required in all_of.items():
             for place, member in enumerate(required, start=1):
                 if place == len(places):
@@ -138,8 +140,13 @@ class SetColumn(Generic[T]):
         self._places = tuple(
             (everything(rules) & ~_bits_of(place), _by_member(place)) for place in places if place
         )
+        self._none = everything(rules)
+        for base, _ in self._places:
+            self._none &= base
 
     def bits(self, members: Collection[T]) -> Bits:
+        if not members:
+            return self._none
         found = -1
         for base, by_member in self._places:
             fitting = base
@@ -168,6 +175,9 @@ class RangeColumn:
         current = everything(rules)
         for rule, (low, high) in bounds.items():
             bit = 1 << rule
+            if low is not None and high is not None and low > high:
+                current &= ~bit
+                continue
             if low is not None and low > 0:
                 current &= ~bit
                 opens[low] = opens.get(low, 0) | bit

@@ -7,10 +7,11 @@ tests hold the compiled table against it.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from app.core.router import regexes
-from app.core.router.automaton import LONGEST_TEXT, fold, is_word_character
+from app.core.router import automaton, regexes
+from app.core.router.automaton import fold, is_word_character
 from app.core.router.features import RequestFeatures
 from app.core.router.patterns import fits
+from app.core.router.piece_hits import tail
 from app.core.router.rules import AnyAll, Conditions, Rule
 
 
@@ -105,15 +106,20 @@ def checks(conditions: Conditions, features: RequestFeatures) -> Iterator[Check]
             yield Check(f"headers.{header.name}", " | ".join(header.patterns), holds)
         else:
             yield Check(f"headers.{header.name}", "absent", given is None)
-    text = features.text if conditions.scope == "all" else features.last_user
+    texts = features.texts if conditions.scope == "all" else features.last_user_texts
     if conditions.keywords:
-        folded = fold(text[-LONGEST_TEXT:])
-        yield from _any_all("keywords", conditions.keywords, lambda word: has_keyword(folded, word))
+        folded = [fold(text) for text in tail(texts, automaton.LONGEST_TEXT)]
+        yield from _any_all(
+            "keywords",
+            conditions.keywords,
+            lambda word: any(has_keyword(text, word) for text in folded),
+        )
     if conditions.regexes:
+        ends = list(tail(texts, regexes.LONGEST_TEXT))
         yield Check(
             "regex",
             " | ".join(conditions.regexes),
-            any(regexes.search(pattern, text) for pattern in conditions.regexes),
+            any(regexes.search(pattern, text) for pattern in conditions.regexes for text in ends),
         )
 
 

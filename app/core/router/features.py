@@ -4,16 +4,15 @@ Called on the core loop when a request's body is complete, and in-process by use
 The body is decoded once (`body.py`); its raw bytes are kept, because they are what a worker gets.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 
 from app.core.errors import RequestInvalid
-from app.core.router.body import Body, Part, decode_body, holds_objects, texts_of
-
-Wire = Literal["chat", "completions", "responses", "messages", "embeddings", "ollama", "other"]
+from app.core.router.body import Body, decode_body, holds_objects, read_content, size_of
+from app.core.router.wire_kinds import Wire, wire_of
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 TAGS_HEADER = "x-coolhead-tags"
@@ -21,19 +20,6 @@ SESSION_HEADERS = ("x-coolhead-session", "x-claude-code-session-id", "x-session-
 
 # What one picture costs in the prompt: vision encoders in use give 256 to 1,500 tokens.
 IMAGE_TOKENS = 768
-
-_WIRES: Mapping[str, Wire] = {
-    "/chat/completions": "chat",
-    "/completions": "completions",
-    "/responses": "responses",
-    "/messages": "messages",
-    "/messages/count_tokens": "messages",
-    "/embeddings": "embeddings",
-    "/api/chat": "ollama",
-    "/api/generate": "ollama",
-    "/api/embed": "ollama",
-    "/api/embeddings": "ollama",
-}
 
 
 class RequestFeatures(msgspec.Struct, frozen=True, gc=False):
@@ -46,9 +32,9 @@ class RequestFeatures(msgspec.Struct, frozen=True, gc=False):
         path_model: the name in `/model/<name>/...`; empty where there is none.
         tags: our own field `tags` and header `X-Coolhead-Tags`.
         headers: names in lower case.
-        text: every message's text, system prompt first, joined by newlines.
-        last_user: the text of the last message that the user wrote.
-        characters: of `text`.
+        texts: every message's text, system prompt first.
+        last_user_texts: those of the last message that the user wrote.
+        characters: of all texts, a newline between two counted.
         tokens: estimate of the whole prompt, with tools and images.
         max_tokens: what the client allows for the answer; None where it does not say.
         session: what holds a client's requests together; empty where it does not say.
@@ -57,13 +43,13 @@ class RequestFeatures(msgspec.Struct, frozen=True, gc=False):
     """
 
     path: str = ""
-    wire: Wire = "other"
+    wire: Wire = Wire.OTHER
     model: str = ""
     path_model: str = ""
     tags: tuple[str, ...] = ()
     headers: Mapping[str, str] = NO_HEADERS
-    text: str = ""
-    last_user: str = ""
+    texts: tuple[str, ...] = ()
+    last_user_texts: tuple[str, ...] = ()
     characters: int = 0
     tokens: int = 0
     has_tools: bool = False
@@ -74,6 +60,14 @@ class RequestFeatures(msgspec.Struct, frozen=True, gc=False):
     session: str = ""
     has_own_fields: bool = False
     body: bytes = b""
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+    @property
+    def last_user(self) -> str:
+        return "\n".join(self.last_user_texts)
 
 
 def extract(path: str, headers: Mapping[str, str], body: bytes) -> RequestFeatures:
@@ -88,12 +82,10 @@ def extract(path: str, headers: Mapping[str, str], body: bytes) -> RequestFeatur
         RequestInvalid: when the body is not JSON or of a wrong shape.
     """
     clean, path_model = split_path(path)
-    wire = _WIRES.get(clean.removeprefix("/v1"), "other")
+    wire = wire_of(clean)
     content = decode_body(body)
-    texts = list(_texts(content))
-    text = texts[0] if len(texts) == 1 else "\n".join(texts)
-    has_images, image_count = _images(content)
-    tools_bytes = len(memoryview(content.tools)) + len(memoryview(content.functions))
+    seen = read_content(content)
+    tools_bytes = size_of(content.tools) + size_of(content.functions)
     return RequestFeatures(
         path=clean,
         wire=wire,
@@ -101,17 +93,18 @@ def extract(path: str, headers: Mapping[str, str], body: bytes) -> RequestFeatur
         path_model=path_model,
         tags=_tags(content.tags, headers),
         headers=headers,
-        text=text,
-        last_user=_last_user(content),
-        characters=len(text),
-        tokens=estimate_tokens(text)
-        + (tools_bytes + _call_bytes(content)) // 4
-        + IMAGE_TOKENS * image_count,
-        has_tools=holds_objects(content.tools) or holds_objects(content.functions),
-        has_images=has_images,
+        texts=tuple(seen.texts),
+        last_user_texts=seen.last_user,
+        characters=sum(map(len, seen.texts)) + max(0, len(seen.texts) - 1),
+        tokens=sum(map(estimate_tokens, seen.texts))
+        + (tools_bytes + seen.call_bytes) // 4
+        + IMAGE_TOKENS * seen.images,
+        has_tools=tools_bytes > 0
+        and (holds_objects(content.tools) or holds_objects(content.functions)),
+        has_images=seen.images > 0,
         wants_json=_wants_json(content),
         # Ollama streams unless told not to.
-        is_stream=wire == "ollama" if content.stream is None else content.stream,
+        is_stream=wire.is_ollama if content.stream is None else content.stream,
         max_tokens=_max_tokens(content),
         session=_session(content, headers),
         has_own_fields=content.tags is not None or content.session is not None,
@@ -146,87 +139,18 @@ def estimate_tokens(text: str) -> int:
     return (3 * utf8_bytes - characters + 7) // 8
 
 
-def _texts(body: Body) -> Iterator[str]:
-    for content in (body.system, body.instructions):
-        yield from texts_of(content)
-    if body.messages is not None:
-        yield from texts_of(body.messages)
-    yield from texts_of(body.input)
-    yield from texts_of(body.prompt)
-    yield from texts_of(body.suffix)
-
-
-def _last_user(body: Body) -> str:
-    for items in (body.messages, body.input):
-        if isinstance(items, list):
-            for item in reversed(items):
-                if isinstance(item, Part) and item.role == "user":
-                    written = _written(item)
-                    if written:
-                        return written
-    for content in (body.input, body.prompt):
-        if isinstance(content, str):
-            return content
-    return ""
-
-
-def _written(message: Part) -> str:
-    """A message's own text, without the results of tools that travel in it."""
-    content = message.content
-    if content is None or isinstance(content, str):
-        return content or message.text or ""
-    texts = (piece if isinstance(piece, str) else piece.text for piece in content)
-    return "\n".join(text for text in texts if text)
-
-
-def _images(body: Body) -> tuple[bool, int]:
-    count = len(body.images or ())
-    for items in (body.messages, body.input):
-        if isinstance(items, list):
-            count += _count_images(items)
-    return count > 0, count
-
-
-def _count_images(pieces: list[Any]) -> int:
-    count = 0
-    for piece in pieces:
-        if isinstance(piece, Part):
-            if "image" in piece.type and piece.type in {"image", "image_url", "input_image"}:
-                count += 1
-            if piece.images:
-                count += len(piece.images)
-            if isinstance(piece.content, list):
-                count += _count_images(piece.content)
-            if isinstance(piece.output, list):
-                count += _count_images(piece.output)
-    return count
-
-
-def _call_bytes(body: Body) -> int:
-    """What earlier tool calls take in the prompt."""
-    total = 0
-    for items in (body.messages, body.input):
-        if isinstance(items, list):
-            for item in items:
-                if isinstance(item, Part):
-                    total += len(memoryview(item.tool_calls)) + len(item.arguments or "")
-                    if isinstance(item.content, list):
-                        total += sum(
-                            len(memoryview(piece.input))
-                            for piece in item.content
-                            if isinstance(piece, Part)
-                        )
-    return total
-
-
 def _wants_json(body: Body) -> bool:
-    text_format = body.text.get("format") if isinstance(body.text, dict) else None
-    config = body.output_config
-    config_format = config.get("format") if isinstance(config, dict) else None
-    for shape in (body.response_format, text_format, body.output_format, config_format):
-        if isinstance(shape, dict) and shape.get("type") in {"json_object", "json_schema"}:
+    for shape in (body.response_format, body.output_format):
+        if shape is not None and _is_json_shape(shape):
             return True
-    return body.format == "json" or isinstance(body.format, dict)
+    for holder in (body.text, body.output_config):
+        if isinstance(holder, dict) and _is_json_shape(holder.get("format")):
+            return True
+    return body.format is not None and (body.format == "json" or isinstance(body.format, dict))
+
+
+def _is_json_shape(shape: Any) -> bool:
+    return isinstance(shape, dict) and shape.get("type") in {"json_object", "json_schema"}
 
 
 def _max_tokens(body: Body) -> int | None:
@@ -262,7 +186,7 @@ def _session(body: Body, headers: Mapping[str, str]) -> str:
         value = headers.get(name)
         if value:
             return value
-    metadata = body.metadata if isinstance(body.metadata, dict) else {}
+    metadata = body.metadata if isinstance(body.metadata, dict) else NO_HEADERS
     for given in (
         body.session,
         body.prompt_cache_key,
@@ -270,6 +194,11 @@ def _session(body: Body, headers: Mapping[str, str]) -> str:
         body.user,
         metadata.get("user_id"),
     ):
-        if isinstance(given, str) and given:
+        if given and isinstance(given, str):
             return given
     return ""
+
+
+def headers_of(pairs: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Headers as rules see them; of one given several times, the last."""
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in pairs}

@@ -40,7 +40,7 @@ def search(pattern: str, text: str) -> bool:
     """Whether one pattern is found in `text`."""
     import re2
 
-    haystack = text[-LONGEST_TEXT:].encode("utf-8", "replace")
+    haystack = text.encode("utf-8", "replace")
     return re2.compile(pattern, _options()).search(haystack) is not None
 
 
@@ -61,4 +61,4 @@ class RegexSet:
 
     def find(self, text: str) -> Sequence[int]:
         """The numbers of the patterns in `text`."""
-        return self._filter.Match(text[-LONGEST_TEXT:].encode("utf-8", "replace")) or ()
+        return self._filter.Match(text.encode("utf-8", "replace")) or ()

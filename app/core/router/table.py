@@ -16,12 +16,10 @@ from app.core.router.columns import (
     ValueColumn,
 )
 from app.core.router.features import RequestFeatures
-from app.core.router.rules import AnyAll, Conditions, Rule, Scope
-from app.core.router.text_columns import KeywordColumn, RegexColumn
+from app.core.router.rules import Conditions, Rule
+from app.core.router.text_columns import Keywords, Regexes
 
 NO_RULE = -1
-
-_SCOPES: tuple[Scope, ...] = ("all", "last_user")
 
 
 class Table:
@@ -31,12 +29,14 @@ class Table:
         "_characters",
         "_flags",
         "_headers",
+        "_keywords",
         "_model_prefixes",
         "_models",
         "_path_models",
         "_path_prefixes",
         "_paths",
         "_reads",
+        "_regexes",
         "_sessions",
         "_tags",
         "_tags_seen",
@@ -78,16 +78,22 @@ class Table:
         self._headers = _header_columns(conditions)
         self._tags = _tags_column(conditions)
         self._tags_seen: dict[tuple[str, ...], Bits] = {}
-        self._texts = _text_columns(conditions)
-        self._reads = bytes(
-            sum(
-                1 << place
-                for place, (scope, column) in enumerate(self._texts)
-                if scope == each.scope
-                and (each.keywords if isinstance(column, KeywordColumn) else each.regexes)
-            )
-            for each in conditions
-        )
+        self._keywords = Keywords(conditions)
+        self._regexes = Regexes(conditions)
+        # Keywords first: they are the cheaper.
+        self._texts = (*self._keywords.columns, *self._regexes.columns)
+        self._reads = bytes(map(self._text_columns_of, conditions))
+
+    def _text_columns_of(self, conditions: Conditions) -> int:
+        """Bits of the text columns that a rule with `conditions` looks at."""
+        found = 0
+        for place, column in enumerate(self._texts):
+            is_keyword = place < len(self._keywords.columns)
+            if column.scope == conditions.scope and (
+                conditions.keywords if is_keyword else conditions.regexes
+            ):
+                found |= 1 << place
+        return found
 
     def find(self, features: RequestFeatures) -> int:
         """The number of the first rule that fits, or `NO_RULE`."""
@@ -99,8 +105,7 @@ class Table:
             if not unread:
                 return first
             place = (unread & -unread).bit_length() - 1
-            scope, column = self._texts[place]
-            left &= column.bits(features.text if scope == "all" else features.last_user)
+            left &= self._texts[place].bits(features)
             read |= 1 << place
         return NO_RULE
 
@@ -168,16 +173,7 @@ class Table:
         wanted = {header.name: header.patterns or (None,) for header in conditions.headers}
         for name, column in self._headers.items():
             left &= column.implied(wanted.get(name, ()))
-        for scope, text_column in self._texts:
-            # What is in the user's last message is in the whole text, too.
-            is_read = scope in {conditions.scope, "all"}
-            if isinstance(text_column, KeywordColumn):
-                left &= text_column.implied(conditions.keywords if is_read else AnyAll())
-            else:
-                # But a regular expression may be bound to the text's ends.
-                same = scope == conditions.scope
-                left &= text_column.implied(conditions.regexes if same else ())
-        return left
+        return left & self._keywords.implied(conditions) & self._regexes.implied(conditions)
 
 
 _REMEMBERED_TAG_SETS = 2048
@@ -214,27 +210,3 @@ def _tags_column(conditions: Sequence[Conditions]) -> SetColumn[str] | None:
         if each.tags.all:
             all_of[rule] = [tag.casefold() for tag in each.tags.all]
     return SetColumn(len(conditions), any_of, all_of) if any_of or all_of else None
-
-
-def _text_columns(
-    conditions: Sequence[Conditions],
-) -> tuple[tuple[Scope, KeywordColumn | RegexColumn], ...]:
-    """Keywords of either scope before regular expressions: what is cheap goes first."""
-    columns: list[tuple[Scope, KeywordColumn | RegexColumn]] = []
-    for scope in _SCOPES:
-        keywords = {
-            rule: each.keywords
-            for rule, each in enumerate(conditions)
-            if each.keywords and each.scope == scope
-        }
-        if keywords:
-            columns.append((scope, KeywordColumn(len(conditions), keywords)))
-    for scope in _SCOPES:
-        regexes = {
-            rule: each.regexes
-            for rule, each in enumerate(conditions)
-            if each.regexes and each.scope == scope
-        }
-        if regexes:
-            columns.append((scope, RegexColumn(len(conditions), regexes)))
-    return tuple(columns)
