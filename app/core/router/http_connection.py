@@ -106,8 +106,10 @@ class Connection(asyncio.Protocol):
             return
         if not self._in_request and self._exchange is None:
             self.deadline = self._now() + self._limits.request_timeout_s
+        headers = self._headers
         self._feed(data)
-        if self._is_ending or not self._in_request:
+        if self._is_ending or not self._in_request or self._headers is not headers:
+            # A request that began within this data is counted from the next data on.
             return
         self._raw_bytes += len(data)
         if self._in_head:
@@ -140,7 +142,7 @@ class Connection(asyncio.Protocol):
         self._exchange = None
         if exchange is not None:
             exchange.set_gone()
-            if task is not None:
+            if task is not None and not exchange.is_finished:
                 task.cancel()
 
     # What the server calls.
