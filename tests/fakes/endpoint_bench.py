@@ -14,7 +14,7 @@ from app.core.handle import Command, Snapshot
 from app.core.lifecycle import ExitCause
 from app.core.models.spec import ModelSpec
 from app.core.router.endpoint import Endpoint
-from app.core.router.router import Router
+from app.core.router.router import Router, compile_rules
 from app.core.router.rules import RoutingRules
 from app.core.settings import Settings
 from tests.fakes.fake_backends import FakeBackend, FakeGuard, FakeLibrary, FakePlanner
@@ -78,6 +78,10 @@ class EndpointBench:
     async def chat(self, text: str = "hello there", **more: Any) -> httpx2.Response:
         """One answer, not streamed unless asked for."""
         return await self.client.post(CHAT, json=body(text, **more))
+
+    def use(self, rules: RoutingRules) -> None:
+        """Puts rules into force as a reload does."""
+        self.endpoint.use_routes(compile_rules(rules))
 
     async def load(self, model: str = "m") -> None:
         await self.endpoint.load(model)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from app.core.router.job import limit_note
 from app.core.router.limits import (
+    TEXTS,
     AnswerLimits,
     LimitHit,
     LimitKind,
@@ -52,12 +53,12 @@ def test_limits_repetition_leaves_prose_tables_and_code_alone() -> None:
     assert fed(ruler) is None
 
 
-@given(st.text(max_size=30), st.text(max_size=30))
-def test_limits_delta_text_is_what_json_says(before: str, text: str) -> None:
-    data = json.dumps({"x": before, "content": text}).encode().replace(b'": "', b'":"')
-    found = delta_text(data, (b'content":"',))
-    if b'content":"' not in json.dumps(before).encode():
-        assert json.loads(b'"' + found + b'"') == text
+@given(st.text(max_size=30), st.text(min_size=1, max_size=30), st.booleans())
+def test_limits_delta_text_is_what_json_says(before: str, text: str, spaced: bool) -> None:
+    separators = (", ", ": ") if spaced else (",", ":")
+    data = json.dumps({"x": before, "content": text}, separators=separators).encode()
+    found = delta_text(data, TEXTS[Wire.CHAT])
+    assert json.loads(b'"' + found + b'"') == text
 
 
 def test_limits_tokens_and_seconds_end_an_answer() -> None:

@@ -28,7 +28,7 @@ from app.core.router.pages import Pages
 from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
 from app.core.router.response_cache import ResponseCache
-from app.core.router.router import Router
+from app.core.router.router import CompiledRules, Router
 from app.core.router.scheduler import ModelView, Place, Policy
 from app.core.router.targets import Targets
 from app.core.settings import Settings
@@ -174,14 +174,17 @@ class Endpoint:
         Raises:
             RoutesInvalid: the rules in force stay.
         """
-        compiled = await asyncio.to_thread(self._router.read_again)
-        self._router.replace(compiled)
-        self._cache.clear()
-        if self.is_open:
-            self._remotes.use(self._router.rules)
+        self.use_routes(await asyncio.to_thread(self._router.read_again))
         count = len(self._router.rules.rules)
         self._events.publish(RoutesReloaded(count))
         return count
+
+    def use_routes(self, compiled: CompiledRules) -> None:
+        """Puts rules into force; requests on their way keep the ones they were decided by."""
+        self._router.replace(compiled)
+        self._cache.clear()
+        if self.is_open:
+            self._remotes.use(compiled.rules)
 
     def settings_changed(self) -> None:
         """Puts what needs no restart into force."""

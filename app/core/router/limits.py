@@ -3,6 +3,7 @@
 The dispatcher shows it every event of a stream, on the core loop, with the time.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -86,7 +87,7 @@ class LimitWatch:
 
     def __init__(self, limits: AnswerLimits, wire: Wire, started_s: float) -> None:
         self._limits = limits
-        self._keys = _TEXT_KEYS.get(wire, ())
+        self._text_of = TEXTS.get(wire)
         self._started_s = started_s
         self._tokens = 0
         self._repetition = Repetition() if limits.stop_repetition else None
@@ -98,7 +99,7 @@ class LimitWatch:
         if limits.max_seconds and seconds > limits.max_seconds:
             sentence = f"The answer was ended after {seconds:.0f} s; {limits.max_seconds:g} s is the limit."
             return LimitHit(LimitKind.SECONDS, sentence)
-        text = delta_text(data, self._keys)
+        text = delta_text(data, self._text_of)
         if not text:
             return None
         self._tokens += 1
@@ -111,37 +112,25 @@ class LimitWatch:
         return None
 
 
-def delta_text(data: bytes, keys: tuple[bytes, ...]) -> bytes:
+def delta_text(data: bytes, text_of: "re.Pattern[bytes] | None") -> bytes:
     """The text that an event adds, still in JSON's escapes; empty where it adds none.
 
     Cut out rather than decoded: this runs for each token of each stream.
     """
-    for key in keys:
-        at = data.find(key)
-        if at < 0:
-            continue
-        start = at + len(key)
-        end = data.find(b'"', start)
-        while end > 0 and data[end - 1] == 0x5C and _is_escaped(data, end):
-            end = data.find(b'"', end + 1)
-        if end > start:
-            return data[start:end]
-    return b""
+    found = text_of.search(data) if text_of is not None else None
+    return found.group(1) if found is not None else b""
 
 
-def _is_escaped(data: bytes, at: int) -> bool:
-    backslashes = 0
-    while data[at - 1 - backslashes] == 0x5C:
-        backslashes += 1
-    return backslashes % 2 == 1
+def _pattern(names: bytes) -> "re.Pattern[bytes]":
+    return re.compile(rb'(?:%b)"\s*:\s*"((?:[^"\\]|\\.)+)"' % names)
 
 
-# `content":"` is found in "reasoning_content" as well; arguments of tool calls run away like text.
-_TEXT_KEYS: Mapping[Wire, tuple[bytes, ...]] = {
-    Wire.CHAT: (b'content":"', b'arguments":"'),
-    Wire.COMPLETIONS: (b'text":"', b'content":"'),
-    Wire.RESPONSES: (b'delta":"',),
-    Wire.MESSAGES: (b'text":"', b'partial_json":"', b'thinking":"'),
-    Wire.OLLAMA_CHAT: (b'content":"',),
-    Wire.OLLAMA_GENERATE: (b'response":"',),
+# `content` is found in "reasoning_content" as well; arguments of tool calls run away like text.
+TEXTS: Mapping[Wire, "re.Pattern[bytes]"] = {
+    Wire.CHAT: _pattern(b"content|arguments"),
+    Wire.COMPLETIONS: _pattern(b"text|content"),
+    Wire.RESPONSES: _pattern(b"delta"),
+    Wire.MESSAGES: _pattern(b"text|partial_json|thinking"),
+    Wire.OLLAMA_CHAT: _pattern(b"content|arguments"),
+    Wire.OLLAMA_GENERATE: _pattern(b"content|response"),
 }
