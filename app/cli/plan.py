@@ -90,9 +90,9 @@ def answer_for(
     choice = choose(spec, machine, settings)
     plan = plan_memory(spec, choice.load, choice.gpus)
     if is_exact and spec.format == "gguf":
-        from app.core.models.dry_run import dry_run
+        from app.core.models.dry_run import dry_run_or_formula
 
-        plan = dry_run(spec, choice.load, choice.gpus)
+        plan = dry_run_or_formula(spec, choice.load, choice.gpus)
     verdict = judge(plan, machine, limits)
     proposal = None
     if not verdict.fits:
