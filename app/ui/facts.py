@@ -39,6 +39,7 @@ class FactSource(QObject):
     """One look at a time; a wish that comes during a look is looked at next. Thread: GUI."""
 
     changed = Signal(object)
+    failed = Signal(str)
 
     def __init__(
         self,
@@ -84,6 +85,8 @@ class FactSource(QObject):
             self._model = self._wanted if not self._is_wanted_again else None
             if not self._is_wanted_again:
                 self.changed.emit(outcome.result)
+        elif outcome.error is not None:
+            self.failed.emit(outcome.message)
         if self._is_wanted_again:
             self._is_wanted_again = False
             self.look(self._wanted)

@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 from app.core.settings_meta import Description
 from app.ui.i18n import tr
 from app.ui.scale import Scale, scale_for
-from app.ui.theme import colours
+from app.ui.theme import colours, tint
 from app.ui.units import value_text
 
 _TITLE_WIDTH = 170
@@ -51,6 +51,7 @@ class Field(QWidget):
         self.known = known
         self.key = known.key
         self._is_showing = False
+        self._shown: object = None
         self._calm = _CalmWheel(self)
         title = tr(known.meta.title) + (f" {known.device}" if known.device else "")
         self.title = QLabel(title)
@@ -82,6 +83,9 @@ class Field(QWidget):
 
     def show_value(self, value: object, effective: object = None) -> None:
         """Shows `value`; `effective` is what stands in for a 0 or `auto`, where it is known."""
+        if (value, effective) == self._shown:
+            return
+        self._shown = (value, effective)
         self._is_showing = True
         self._display(value, effective)
         self._reset.setEnabled(value != self.known.default)
@@ -91,9 +95,9 @@ class Field(QWidget):
         """A line below the control; red when the value is what does not fit."""
         if text == self.hint.text() and self.hint.isVisibleTo(self) == bool(text):
             return
-        colour = colours(self.palette()).wrong if is_wrong else self.palette().mid().color()
-        self.hint.setStyleSheet(f"color: {colour.name()}")
-        self.title.setStyleSheet(f"color: {colour.name()}" if is_wrong else "")
+        colour = colours(self.palette()).wrong if is_wrong else None
+        tint(self.hint, colour)
+        tint(self.title, colour)
         self.hint.setText(text)
         self.hint.setVisible(bool(text))
 
@@ -105,6 +109,7 @@ class Field(QWidget):
 
     def _tell(self, value: object) -> None:
         if not self._is_showing:
+            self._shown = None  # the control is ahead of what it was told to show
             self.changed.emit(self.key, value)
 
     @Slot()
@@ -133,6 +138,7 @@ class NumberField(Field):
         self._is_showing = True
         self.slider.setRange(0, self.scale.positions)
         self._is_showing = False
+        self._shown = None
 
     def _make_control(self, title: str) -> QWidget:
         control = QWidget()
@@ -211,6 +217,7 @@ class ChoiceField(Field):
         self.combo.clear()
         self.combo.addItems([_word(choice) for choice in self._choices])
         self._is_showing = False
+        self._shown = None
 
     def _make_control(self, title: str) -> QWidget:
         self.combo = QComboBox()

@@ -27,7 +27,7 @@ from app.ui.i18n import tr
 from app.ui.plan_bar import PlanBar
 from app.ui.pricing import Facts, Priced, nearest_that_fits, price, proposal
 from app.ui.settings_form import SettingsForm
-from app.ui.theme import colours
+from app.ui.theme import colours, tint
 from app.ui.units import value_text
 
 _REST_MS = 150
@@ -74,7 +74,7 @@ class MemoryPage(QWidget):
         self._reasons.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
         self._rest = QTimer(self)
         self._rest.setSingleShot(True)
-        self._rest.timeout.connect(self.search)
+        self._rest.timeout.connect(self._on_rest)
         self._lay_out()
 
     @property
@@ -86,6 +86,12 @@ class MemoryPage(QWidget):
         gpus = [gpu.device for gpu in facts.machine.gpus if gpu.is_usable and not gpu.is_integrated]
         self.form.set_machine(gpus, _highs(facts))
         self._reprice()
+
+    @Slot(str)
+    def show_trouble(self, text: str) -> None:
+        """The machine could not be read; the rows still work, without prices."""
+        self._verdict.setText(text)
+        tint(self._verdict, colours(self.palette()).wrong)
 
     def show_draft(self, draft: Draft, snapshot: Snapshot) -> None:
         self._draft, self._snapshot = draft, snapshot
@@ -133,10 +139,8 @@ class MemoryPage(QWidget):
         self.form.show_draft(self._draft, priced.effective)
         self._show_verdict(priced)
         if priced.fits:
-            self._rest.stop()
             self._show_way_out(None, {})
-        else:
-            self._rest.start(_REST_MS)
+        self._rest.start(_REST_MS)
 
     def _show_verdict(self, priced: Priced) -> None:
         paint = colours(self.palette())
@@ -147,9 +151,7 @@ class MemoryPage(QWidget):
         warnings = priced.choice.warnings if priced.choice else ()
         self._verdict.setText(" ".join((head + priced.sentence, *warnings)))
         colour = paint.right if priced.fits else paint.wrong
-        self._verdict.setStyleSheet(f"color: {colour.name()}" if has_model else "")
-        reasons = priced.choice.reasons if priced.choice else ()
-        self._reasons.setText("\n".join(f"• {reason}" for reason in reasons))
+        tint(self._verdict, colour if has_model else None)
 
     def _show_way_out(self, found: Proposal | None, wrong: Mapping[str, str]) -> None:
         self._proposal = found
@@ -159,6 +161,14 @@ class MemoryPage(QWidget):
         self.form.show_hints(wrong)
 
     @Slot()
+    def _on_rest(self) -> None:
+        """What need not follow each move: a long text makes the whole page be laid out again."""
+        reasons = self._priced.choice.reasons if self._priced and self._priced.choice else ()
+        text = "\n".join(f"• {reason}" for reason in reasons)
+        if text != self._reasons.text():
+            self._reasons.setText(text)
+        self.search()
+
     def search(self) -> None:
         """Looks for what would fit, once the hand rests on figures that do not."""
         facts = self._facts

@@ -30,7 +30,7 @@ from app.ui.i18n import tr
 from app.ui.memory_page import MemoryPage
 from app.ui.pricing import Facts, chosen_model
 from app.ui.settings_form import SettingsForm, pages
-from app.ui.theme import colours
+from app.ui.theme import colours, tint
 
 _LOOK_MS = 4000
 _ROW_HEIGHT = 28
@@ -63,10 +63,11 @@ class Panel(QWidget):
         self._facts = FactSource(bridge, probe or probe_machine, read, self)
         self._facts.changed.connect(self._on_facts)
         self.memory = MemoryPage()
+        self._facts.failed.connect(self.memory.show_trouble)
         self.memory.moved.connect(self._on_moved)
         self.memory.proposed.connect(self._on_proposed)
         self.activity = ActivityPage(log)
-        self._forms: list[SettingsForm] = []
+        self._forms: dict[str, SettingsForm] = {}
         self._names = (*pages(), ACTIVITY)
         self.list = QListWidget()
         self.list.addItems([tr(name) for name in self._names])
@@ -128,7 +129,7 @@ class Panel(QWidget):
             return self.activity
         form = SettingsForm(name, has_sliders=False)
         form.moved.connect(self._on_moved)
-        self._forms.append(form)
+        self._forms[name] = form
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
@@ -153,9 +154,14 @@ class Panel(QWidget):
 
     def _show_draft(self) -> None:
         self.memory.show_draft(self.draft, self._snapshot)
-        for form in self._forms:
-            form.show_draft(self.draft, {})
+        self._show_form()
         self._show_needs()
+
+    def _show_form(self) -> None:
+        """Only the page that can be seen; the others are drawn when they are turned to."""
+        form = self._forms.get(self._names[max(0, self.list.currentRow())])
+        if form is not None:
+            form.show_draft(self.draft, {})
 
     def _show_needs(self) -> None:
         has_changes = bool(self.draft.changes)
@@ -173,13 +179,13 @@ class Panel(QWidget):
             if priced is not None and priced.choice is not None and not priced.fits:
                 text = tr("The model would not load with this.") + " " + text
         self._needs.setText(text)
-        wrong = colours(self.palette()).wrong.name()
-        self._needs.setStyleSheet(f"color: {wrong}" if self._trouble else "")
+        tint(self._needs, colours(self.palette()).wrong if self._trouble else None)
 
     @Slot(int)
     def _on_page(self, row: int) -> None:
         self._stack.setCurrentIndex(row)
         self._apply_bar.setVisible(self._names[row] != ACTIVITY)
+        self._show_form()
 
     @Slot(object)
     def _on_snapshot(self, snapshot: Snapshot) -> None:

@@ -67,6 +67,7 @@ class PlanBar(QWidget):
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
         self._bar: Bar | None = None
+        self.times_painted = 0
         self._segments: tuple[Segment, ...] = ()
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
@@ -105,6 +106,7 @@ class PlanBar(QWidget):
         bar = self._bar
         if bar is None:
             return
+        self.times_painted += 1
         painter = QPainter(self)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         paint = colours(self.palette())

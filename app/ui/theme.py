@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from PySide6.QtCore import QObject, Qt, Slot
 from PySide6.QtGui import QColor, QPalette
-from PySide6.QtWidgets import QApplication
+from PySide6.QtWidgets import QApplication, QLabel
 
 from app.core.handle import Snapshot
 from app.ui.bridge import Bridge
@@ -74,6 +74,17 @@ def is_dark(palette: QPalette) -> bool:
 def colours(palette: QPalette) -> Colours:
     """The drawing colours that go with `palette`."""
     return _DARK if is_dark(palette) else _LIGHT
+
+
+def tint(label: QLabel, colour: QColor | None) -> None:
+    """Writes `label` in a colour, or in the usual one; a palette, since style sheets are slow."""
+    wanted = colour or QApplication.palette().color(QPalette.ColorRole.WindowText)
+    if label.palette().color(QPalette.ColorRole.WindowText) == wanted:
+        return
+    palette = QPalette()
+    if colour is not None:
+        palette.setColor(QPalette.ColorRole.WindowText, colour)
+    label.setPalette(palette)
 
 
 class Theme(QObject):

@@ -4,6 +4,7 @@ Writes into DIR each command that the core got (`commands`, one a line) and, ten
 the entries of the open menu and the buttons of the open windows are (`seen.json`), for the mouse.
 """
 
+import dataclasses
 import faulthandler
 import json
 import logging
@@ -15,10 +16,13 @@ from PySide6.QtCore import QPoint, QTimer
 from PySide6.QtWidgets import QAbstractButton, QApplication, QMenu, QWidget
 
 from app.core.events import Notice
-from app.core.handle import ModelSummary, Snapshot
+from app.core.lifecycle import AppState
 from app.core.paths import Paths
 from app.ui.application import run_tray
-from tests.ui.stand_in_core import GIB, StandInCore
+from app.ui.fields import NumberField
+from app.ui.panel import Panel
+from tests.ui import imagined
+from tests.ui.stand_in_core import StandInCore
 
 
 def _centre(widget: QWidget, middle: QPoint) -> list[int]:
@@ -45,7 +49,30 @@ def _seen() -> dict[str, object]:
                 for button in top.findChildren(QAbstractButton)
                 if button.isVisible() and button.text()
             }
-    return {"menu": menu, "checked": checked, "windows": windows}
+    return {"menu": menu, "checked": checked, "windows": windows, "fields": _fields()}
+
+
+def _fields() -> dict[str, object]:
+    """Where the sliders' handles are, where their ends are, and what stands below them."""
+    found: dict[str, object] = {}
+    for top in QApplication.topLevelWidgets():
+        if not isinstance(top, Panel) or not top.isVisible():
+            continue
+        for key, one in top.memory.form.fields.items():
+            if isinstance(one, NumberField) and one.slider.isVisible():
+                rect = one.slider.rect()
+                share = one.slider.value() / max(1, one.slider.maximum())
+                x = 6 + round((rect.width() - 12) * share)
+                found[key] = {
+                    "handle": _centre(one.slider, QPoint(x, rect.center().y())),
+                    "left": _centre(one.slider, QPoint(0, rect.center().y())),
+                    "right": _centre(one.slider, QPoint(rect.right(), rect.center().y())),
+                    "text": one.number.text(),
+                    "hint": one.hint.text(),
+                }
+        priced = top.memory.priced
+        found["fits"] = priced.fits if priced is not None else None
+    return found
 
 
 def main(folder: Path) -> int:
@@ -54,8 +81,10 @@ def main(folder: Path) -> int:
     home = folder / "home"
     paths = Paths(home / "config", home / "state", home / "data", home / "logs")
     paths.prepare()
-    model = ModelSummary("qwen2.5-7b", "/models/qwen2.5-7b-q4_k_m.gguf", 4 * GIB, 8192, True)
-    core = StandInCore(Snapshot(ram_total_bytes=16 * GIB, models=(model,))).start()
+    snapshot = dataclasses.replace(
+        imagined.snapshot(folder / "models"), state=AppState.STOPPED, endpoint=""
+    )
+    core = StandInCore(snapshot).start()
     app = QApplication(["coolhead"])
     written = 0
 
@@ -82,11 +111,16 @@ def main(folder: Path) -> int:
     timer.start(100)
     QTimer.singleShot(500, after_start)
     try:
-        code = run_tray(core.handle, paths, is_core_alive=lambda: core.is_alive)
+        code = run_tray(
+            core.handle,
+            paths,
+            is_core_alive=lambda: core.is_alive,
+            probe=lambda: imagined.machine(16, 8),
+        )
         write()
     finally:
-        core.stop()
         timer.stop()
+        core.stop()
         del app
     return code
 

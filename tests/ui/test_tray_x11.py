@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -104,3 +105,36 @@ def test_tray_stalled_and_failing_slots_are_logged_and_it_goes_on(desktop: Deskt
     assert "after_start" in desktop.log()
     desktop.choose("Start")
     desktop.wait_for_command("Start()")
+
+
+def test_panel_by_mouse_into_the_red_and_back_and_applied(desktop: Desktop) -> None:
+    desktop.start_panel()
+    desktop.start_tray()
+    desktop.choose("Memory…")
+    key = "model.context_tokens"
+
+    def field() -> dict[str, Any] | None:
+        fields = desktop.seen().get("fields", {})
+        return fields.get(key) if fields.get("fits") is not None else None
+
+    first = wait_for("the memory page", field)
+    settled = wait_for("the window's place", lambda: _same_twice(field))
+    assert first["text"].startswith("auto: ")
+    desktop.drag(settled["handle"], settled["right"])
+    wait_for("the red", lambda: desktop.seen()["fields"]["fits"] is False)
+    wait_for("the way out", lambda: "largest that fits" in (field() or {"hint": ""})["hint"])
+    wrong = wait_for("the slider's end", lambda: _same_twice(field))
+    left, right = wrong["left"], wrong["right"]
+    desktop.drag(wrong["handle"], [left[0] + (right[0] - left[0]) // 10, left[1]])
+    wait_for("black figures", lambda: desktop.seen()["fields"]["fits"] is True)
+    desktop.click(*desktop.seen()["windows"]["Panel"]["Apply"])
+    desktop.wait_for_command("ApplySettings")
+    told = desktop.commands().split("model.context_tokens': ")[1]
+    assert 512 <= int(told.split("}")[0]) < 40_000
+
+
+def _same_twice(look: Callable[[], dict[str, Any] | None]) -> dict[str, Any] | None:
+    """What is seen once it holds still: the window manager moves a new window."""
+    before = look()
+    time.sleep(0.4)
+    return before if before is not None and before == look() else None

@@ -122,6 +122,21 @@ class Desktop:
     def click(self, x: int, y: int, button: int = 1) -> None:
         self._ask("xdotool", "mousemove", str(x), str(y), "click", str(button))
 
+    def drag(self, start: list[int], end: list[int]) -> None:
+        """Presses the left button, moves in steps as a hand does, and lets go."""
+        self._ask("xdotool", "mousemove", *map(str, start), "mousedown", "1")
+        for step in range(1, 11):
+            x, y = (
+                first + (last - first) * step // 10 for first, last in zip(start, end, strict=True)
+            )
+            self._ask("xdotool", "mousemove", str(x), str(y), "sleep", "0.02")
+        self._ask("xdotool", "mouseup", "1")
+
+    def type(self, text: str, *keys: str) -> None:
+        self._ask("xdotool", "type", text)
+        for key in keys:
+            self._ask("xdotool", "key", key)
+
     def open_menu(self) -> dict[str, Any]:
         def opened() -> dict[str, Any] | None:
             if self.seen().get("menu"):
