@@ -1,6 +1,7 @@
 """A server of ours, a worker that answers as told, and raw sockets, for tests of the router's HTTP."""
 
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -17,13 +18,23 @@ BOUND_S = 20.0
 
 
 def run(test: Coroutine[Any, Any, None]) -> None:
-    """Runs an async test; a hang fails it."""
+    """Runs an async test on the loop that the app itself uses here; a hang fails it.
+
+    `COOLHEAD_TEST_LOOP=asyncio` takes the standard loop instead, as Windows does.
+    """
 
     async def bounded() -> None:
         async with asyncio.timeout(BOUND_S):
             await test
 
-    asyncio.run(bounded())
+    factory = None
+    if os.environ.get("COOLHEAD_TEST_LOOP") != "asyncio":
+        with suppress(ImportError):
+            import uvloop
+
+            factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        runner.run(bounded())
 
 
 @asynccontextmanager

@@ -1,0 +1,452 @@
+"""The worker client and the splice against a scripted worker, on real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from app.core.errors import WorkerStopped
+from app.core.router.http import HttpServer
+from app.core.router.http_types import ClientGoneError, Exchange
+from app.core.router.splice import AnswerStream, splice_whole
+from app.core.router.wire import Wire, wire_of
+from app.core.router.worker_client import BreakPoint, WorkerBroke, WorkerClient
+from tests.fakes.http_serving import connected, get, post, run, serving, status_of, until
+
+FRAME = b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"x"}}]}\n\n'
+LAST = b'data: {"choices":[{"finish_reason":"stop","index":0,"delta":{}}]}\n\ndata: [DONE]\n\n'
+SSE = ((b"content-type", b"text/event-stream"),)
+
+Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def worker_that(talk: Talk) -> AsyncIterator[int]:
+    """A worker whose every connection is handled by `talk`."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.transport.abort()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+@asynccontextmanager
+async def routed(
+    worker: Callable[[Exchange], Awaitable[None]],
+) -> AsyncIterator[tuple[HttpServer, HttpServer, WorkerClient]]:
+    """An endpoint that splices everything from `worker`, as the dispatcher does."""
+    async with serving(worker) as behind:
+        client = WorkerClient("127.0.0.1", behind.port)
+
+        async def handler(exchange: Exchange) -> None:
+            wire = wire_of(exchange.request.path)
+            stream = AnswerStream(exchange, wire, "m")
+            try:
+                request = exchange.request
+                response = await client.request(request.method, request.path, request.body)
+                if response.is_event_stream:
+                    await stream.carry(response)
+                else:
+                    await splice_whole(response, exchange)
+            except WorkerBroke as error:
+                stream.fail(WorkerStopped(error.message))
+
+        async with serving(handler) as front:
+            yield front, behind, client
+            client.close()
+
+
+def test_request_reaches_the_worker_with_key_and_body_and_the_connection_is_reused() -> None:
+    seen: list[tuple[bytes, bytes]] = []
+
+    async def worker(exchange: Exchange) -> None:
+        seen.append((exchange.request.header(b"authorization"), exchange.request.body))
+        exchange.send(200, b'{"ok":1}')
+
+    async def test() -> None:
+        async with serving(worker) as server:
+            client = WorkerClient("127.0.0.1", server.port, "k")
+            for _ in range(5):
+                response = await client.request("POST", "/v1/x?y=1", b"{}")
+                assert response.status == 200
+                assert await response.read() == b'{"ok":1}'
+            assert seen == [(b"Bearer k", b"{}")] * 5
+            assert server.connections == 1
+            client.close()
+
+    run(test())
+
+
+def test_idle_connections_are_few_however_many_ran() -> None:
+    gate = asyncio.Event()
+
+    async def worker(exchange: Exchange) -> None:
+        await gate.wait()
+        exchange.send(200, b"{}")
+
+    async def test() -> None:
+        async with serving(worker) as server:
+            client = WorkerClient("127.0.0.1", server.port, max_idle=2)
+
+            async def ask() -> None:
+                await (await client.request("GET", "/")).read()
+
+            asking = [asyncio.create_task(ask()) for _ in range(8)]
+            await until(lambda: server.connections == 8)
+            gate.set()
+            await asyncio.gather(*asking)
+            await until(lambda: server.connections == 2)
+            client.close()
+
+    run(test())
+
+
+def test_stale_connection_is_replaced_before_any_byte() -> None:
+    accepted = 0
+
+    async def one_answer_each(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal accepted
+        accepted += 1
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+        await reader.readuntil(b"\r\n\r\n")
+        # The second request on a connection is never answered: it was stale.
+
+    async def test() -> None:
+        async with worker_that(one_answer_each) as port:
+            client = WorkerClient("127.0.0.1", port)
+            for _ in range(3):
+                response = await client.request("GET", "/")
+                assert await response.read() == b"{}"
+            assert accepted == 3
+            client.close()
+
+    run(test())
+
+
+def test_connect_that_fails_says_so() -> None:
+    async def test() -> None:
+        async with worker_that(lambda _r, _w: asyncio.sleep(0)) as port:
+            pass
+        client = WorkerClient("127.0.0.1", port)
+        with pytest.raises(WorkerBroke) as caught:
+            await client.request("GET", "/")
+        assert caught.value.point is BreakPoint.CONNECT
+        client.close()
+        with pytest.raises(WorkerBroke):
+            await client.request("GET", "/")
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("said", "point"),
+    [
+        (b"", BreakPoint.BEFORE_HEADERS),
+        (b"HTTP/1.1 200 OK\r\nContent-Le", BreakPoint.BEFORE_HEADERS),
+        (b"nonsense\r\n\r\n", BreakPoint.BEFORE_HEADERS),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", BreakPoint.MID_BODY),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", BreakPoint.MID_BODY),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", BreakPoint.MID_BODY),
+    ],
+)
+def test_break_is_told_by_how_far_it_had_come(said: bytes, point: BreakPoint) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        await writer.drain()
+        await asyncio.sleep(0.05)
+
+    async def test() -> None:
+        async with worker_that(talk) as port:
+            client = WorkerClient("127.0.0.1", port)
+            with pytest.raises(WorkerBroke) as caught:
+                await (await client.request("POST", "/", b"{}")).read()
+            assert caught.value.point is point
+            client.close()
+
+    run(test())
+
+
+def test_close_breaks_running_requests() -> None:
+    async def test() -> None:
+        async with worker_that(lambda _r, _w: asyncio.sleep(20)) as port:
+            client = WorkerClient("127.0.0.1", port)
+            asking = asyncio.create_task(client.request("GET", "/"))
+            await until(lambda: bool(client._all))
+            client.close()
+            with pytest.raises(WorkerBroke):
+                await asking
+
+    run(test())
+
+
+def test_cancelled_request_closes_the_workers_connection() -> None:
+    gone = asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        try:
+            await reader.read()
+        finally:
+            gone.set()
+
+    async def test() -> None:
+        async with worker_that(talk) as port:
+            client = WorkerClient("127.0.0.1", port)
+            asking = asyncio.create_task(client.request("GET", "/"))
+            await until(lambda: bool(client._all))
+            await asyncio.sleep(0.05)
+            asking.cancel()
+            await gone.wait()
+            await asyncio.wait([asking])
+
+    run(test())
+
+
+def test_stream_passes_untouched_and_is_counted() -> None:
+    async def worker(exchange: Exchange) -> None:
+        exchange.start(200, SSE)
+        for _ in range(50):
+            await exchange.write(FRAME)
+        await exchange.write(LAST)
+        exchange.finish()
+
+    async def test() -> None:
+        async with routed(worker) as (front, behind, _), connected(front.port) as client:
+            for _ in range(2):
+                client.send(post(front.port, b'{"stream":true}'))
+                head = await client.head()
+                assert b"content-type: text/event-stream\r\n" in head
+                body = b""
+                while size := int(await client.reader.readline(), 16):
+                    body += await client.reader.readexactly(size)
+                    await client.reader.readexactly(2)
+                await client.reader.readexactly(2)
+                assert body == FRAME * 50 + LAST
+            assert behind.connections == 1
+
+    run(test())
+
+
+def test_whole_answer_keeps_its_status_and_body() -> None:
+    async def worker(exchange: Exchange) -> None:
+        exchange.send(201, b'{"n":1}', ((b"content-type", b"application/json; charset=utf-8"),))
+
+    async def test() -> None:
+        async with routed(worker) as (front, _, _), connected(front.port) as client:
+            client.send(post(front.port, b"{}"))
+            answer = await client.answer()
+            assert status_of(answer) == 201
+            assert b"charset=utf-8" in answer
+            assert answer.endswith(b'{"n":1}')
+
+    run(test())
+
+
+def test_client_that_leaves_closes_the_workers_connection() -> None:
+    gone = asyncio.Event()
+
+    async def worker(exchange: Exchange) -> None:
+        exchange.start(200, SSE)
+        try:
+            while True:
+                await exchange.write(FRAME)
+                await asyncio.sleep(0.001)
+        finally:
+            gone.set()
+
+    async def test() -> None:
+        async with routed(worker) as (front, behind, _):
+            async with connected(front.port) as client:
+                client.send(post(front.port, b'{"stream":true}'))
+                await client.reader.readexactly(2000)
+            await gone.wait()
+            await until(lambda: behind.connections == 0)
+
+    run(test())
+
+
+def test_slow_client_holds_the_worker_back_and_then_gets_all() -> None:
+    pieces, big = 300, b"data: " + b"y" * 60_000 + b"\n\n"
+    written = 0
+
+    async def worker(exchange: Exchange) -> None:
+        nonlocal written
+        exchange.start(200, SSE)
+        for _ in range(pieces):
+            await exchange.write(big)
+            written += 1
+        await exchange.write(LAST)
+        exchange.finish()
+
+    async def test() -> None:
+        async with routed(worker) as (front, _, _):
+            reader, writer = await asyncio.open_connection("127.0.0.1", front.port, limit=1 << 16)
+            writer.write(post(front.port, b'{"stream":true}'))
+            await until(lambda: written > 0)
+            before = -1
+            while before != written:
+                before = written
+                await asyncio.sleep(0.2)
+            assert written < pieces
+            body = b""
+            while b"[DONE]" not in body[-200:]:
+                piece = await reader.read(1 << 20)
+                assert piece
+                body += piece
+            assert body.count(b"y") >= pieces * 60_000
+            writer.close()
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("frames", "expected"),
+    [(0, "reset"), (3, "event")],
+)
+def test_stream_that_breaks_is_never_ended_cleanly(frames: int, expected: str) -> None:
+    async def worker(exchange: Exchange) -> None:
+        exchange.start(200, SSE)
+        exchange.flush()
+        for _ in range(frames):
+            await exchange.write(FRAME)
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)
+        exchange.abort()
+
+    async def test() -> None:
+        async with routed(worker) as (front, _, _), connected(front.port) as client:
+            client.send(post(front.port, b'{"stream":true}'))
+            if expected == "reset":
+                assert await client.is_reset()
+            else:
+                answer = await client.rest()
+                assert answer.count(FRAME) == frames
+                assert b"503 service unavailable" in answer
+                assert not answer.endswith(b"0\r\n\r\n")
+
+    run(test())
+
+
+def test_stream_that_ends_without_its_last_event_counts_as_broken() -> None:
+    async def worker(exchange: Exchange) -> None:
+        exchange.start(200, SSE)
+        await exchange.write(FRAME)
+        exchange.finish()
+
+    async def test() -> None:
+        async with routed(worker) as (front, _, _), connected(front.port) as client:
+            client.send(post(front.port, b'{"stream":true}'))
+            answer = await client.rest()
+            assert b"before it was complete" in answer
+            assert not answer.endswith(b"0\r\n\r\n")
+
+    run(test())
+
+
+def test_worker_that_dies_before_its_head_is_a_503() -> None:
+    async def worker(exchange: Exchange) -> None:
+        exchange.abort()
+
+    async def test() -> None:
+        async with routed(worker) as (front, _, _), connected(front.port) as client:
+            client.send(post(front.port, b"{}", "/v1/messages"))
+            answer = await client.answer()
+            assert status_of(answer) == 503
+            assert b"retry-after: 15" in answer
+            assert b"overloaded_error" in answer
+
+    run(test())
+
+
+@pytest.mark.parametrize(
+    ("wire", "event"),
+    [
+        (Wire.CHAT, b'"delta":{}'),
+        (Wire.RESPONSES, b"event: response.in_progress"),
+        (Wire.MESSAGES, b"event: ping"),
+    ],
+)
+def test_silence_is_filled_with_events_of_the_wire(wire: Wire, event: bytes) -> None:
+    async def handler(exchange: Exchange) -> None:
+        stream = AnswerStream(exchange, wire, "m", keepalive_s=0.03)
+        stream.open()
+        await exchange.client_gone
+
+    async def test() -> None:
+        async with serving(handler) as front, connected(front.port) as client:
+            client.send(get(front.port))
+            await client.reader.readuntil(event)
+            await client.reader.readuntil(event)
+
+    run(test())
+
+
+def test_limit_of_ours_ends_the_answer_cleanly_and_stops_the_worker() -> None:
+    gone = asyncio.Event()
+
+    async def worker(exchange: Exchange) -> None:
+        exchange.start(200, SSE)
+        try:
+            while True:
+                await exchange.write(FRAME)
+                await asyncio.sleep(0.001)
+        finally:
+            gone.set()
+
+    async def test() -> None:
+        async with serving(worker) as behind:
+            pool = WorkerClient("127.0.0.1", behind.port)
+            seen = 0
+
+            def count(_frame: bytes) -> str | None:
+                nonlocal seen
+                seen += 1
+                return "length" if seen == 5 else None
+
+            async def handler(exchange: Exchange) -> None:
+                stream = AnswerStream(exchange, Wire.CHAT, "m", on_frame=count)
+                await stream.carry(await pool.request("POST", "/", b"{}"))
+                assert stream.stats.tokens == 5
+
+            async with serving(handler) as front, connected(front.port) as client:
+                client.send(post(front.port, b"{}"))
+                answer = await client.reader.readuntil(b"0\r\n\r\n")
+                assert answer.count(FRAME) == 5
+                assert b'"finish_reason":"length"' in answer
+                assert b"data: [DONE]\n\n" in answer
+                await gone.wait()
+            pool.close()
+
+    run(test())
+
+
+def test_pieces_from_elsewhere_are_carried_the_same() -> None:
+    async def pieces() -> AsyncIterator[bytes]:
+        for piece in (FRAME[:20], FRAME[20:], LAST):
+            yield piece
+
+    async def handler(exchange: Exchange) -> None:
+        stream = AnswerStream(exchange, Wire.CHAT, "m")
+        await stream.carry_pieces(pieces())
+        assert stream.stats.tokens == 1
+        with pytest.raises(ClientGoneError):
+            exchange.write_nowait(b"after the end")
+
+    async def test() -> None:
+        async with serving(handler) as front, connected(front.port) as client:
+            client.send(get(front.port))
+            assert (await client.reader.readuntil(b"0\r\n\r\n")).count(b"data: ") == 3
+
+    run(test())
