@@ -51,6 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         from app.core.models.dry_run_program import main as dry_run_main
 
         return dry_run_main(arguments[1:])
+    if arguments[:1] == ["devices"]:
+        from app.core.hardware.engine_devices import main as devices_main
+
+        return devices_main()
+    if arguments[:1] == ["hub"]:
+        from app.core.models.hub import main as hub_main
+
+        return hub_main(arguments[1:])
     from app.core.errors import CoolheadError
 
     try:

@@ -17,6 +17,7 @@ from app.core.models.plan import DevicePlan, MemoryPlan
 from app.core.models.sizes import size_text
 
 RAM = "RAM"
+SURE_MARGIN_PERCENT = 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +116,14 @@ def host_bytes(plan: MemoryPlan, machine: Machine) -> int:
 
 
 def with_margin(device: DevicePlan, margin_percent: float) -> int:
-    """A device's part; the margin is on all but weights and KV cache, which are known exactly."""
-    unsure = device.total_bytes - device.weights_bytes - device.kv_bytes
+    """A device's part; the margin is on all but weights and KV cache, which are known exactly.
+
+    A plan that is rougher than `SURE_MARGIN_PERCENT` is of an architecture that is not known, and its
+    KV cache is as unsure as the rest.
+    """
+    unsure = device.total_bytes - device.weights_bytes
+    if margin_percent <= SURE_MARGIN_PERCENT:
+        unsure -= device.kv_bytes
     return device.total_bytes + int(unsure * margin_percent / 100)
 
 
