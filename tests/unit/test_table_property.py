@@ -116,7 +116,7 @@ def table_of(given: list[Conditions]) -> Table:
     return Table([Rule(f"r{at}", each, Action()) for at, each in enumerate(given)])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.lists(conditions, max_size=12), st.lists(requests, min_size=1, max_size=6))
 def test_table_any_rules_finds_what_the_interpreter_finds(
     given_conditions: list[Conditions], given_requests: list[RequestFeatures]
@@ -128,7 +128,7 @@ def test_table_any_rules_finds_what_the_interpreter_finds(
         assert table.find(request) == (len(checked) - 1 if fits else NO_RULE)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.lists(conditions, min_size=2, max_size=8), st.lists(requests, min_size=1, max_size=8))
 def test_table_implied_rules_fit_every_request_of_the_implying(
     given_conditions: list[Conditions], given_requests: list[RequestFeatures]
@@ -156,7 +156,7 @@ def test_table_implied_rules_fit_every_request_of_the_implying(
                     assert fits_one(other, request), (each, other, request)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(conditions, st.lists(requests, min_size=1, max_size=8))
 @example(Conditions(max_characters=0), [RequestFeatures()])
 def test_contradiction_when_named_no_request_fits(

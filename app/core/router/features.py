@@ -155,7 +155,8 @@ def _is_json_shape(shape: Any) -> bool:
 
 def _max_tokens(body: Body) -> int | None:
     for value in (body.max_completion_tokens, body.max_output_tokens, body.max_tokens):
-        if value is not None:
+        # Ollama and llama.cpp take -1 for no limit.
+        if value is not None and value >= 0:
             return int(value)
     if isinstance(body.options, dict):
         limit = body.options.get("num_predict")

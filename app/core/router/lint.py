@@ -122,13 +122,14 @@ def _exclude(one: Sequence[str], other: Sequence[str], has_case: bool) -> bool:
 def _targets(rules: RoutingRules, models: Collection[str] | None) -> Iterator[Problem]:
     if models is None:
         return
-    known = {*models, *rules.remotes, *rules.pools, "auto"}
+    known = {*rules.remotes, *rules.pools, "auto"}
+    plain = {_plain(model) for model in models}
     for rule in rules.rules:
         named = {"then.target": rule.action.target} if rule.action.target else {}
         named |= {f"then.fallbacks.{why}": name for why, name in rule.action.fallbacks.items()}
         for key, name in named.items():
-            if name not in known:
-                near = get_close_matches(name, sorted(known), 1)
+            if name not in known and _plain(name) not in plain:
+                near = get_close_matches(name, sorted({*known, *models}), 1)
                 hint = f" Did you mean {near[0]!r}?" if near else ""
                 yield _doubt(
                     rules,
@@ -137,6 +138,11 @@ def _targets(rules: RoutingRules, models: Collection[str] | None) -> Iterator[Pr
                     f"There is no model, remote or pool {name!r}.{hint}",
                     key,
                 )
+
+
+def _plain(model: str) -> str:
+    """As models are found: capitals and a trailing ".gguf" do not matter."""
+    return model.casefold().removesuffix(".gguf")
 
 
 def _fallbacks(rules: RoutingRules) -> Iterator[Problem]:
