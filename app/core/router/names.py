@@ -31,6 +31,7 @@ class Names:
         self._library = library
         self._default = default
         self._is_loaded = is_loaded
+        self._last = ""  # what `auto` meant last
 
     async def resolve(self, name: str) -> str:
         """The model's id.
@@ -50,6 +51,8 @@ class Names:
         return spec.model_id
 
     async def _first(self) -> str:
+        if self._last and self._is_loaded(self._last):
+            return self._last
         specs = await self.specs()
         if not specs:
             raise ModelUnknown(
@@ -57,9 +60,9 @@ class Names:
                 "GGUF file into the models folder.",
                 models=[],
             )
-        return next(
-            (spec.model_id for spec in specs if self._is_loaded(spec.model_id)), specs[0].model_id
-        )
+        loaded = (spec.model_id for spec in specs if self._is_loaded(spec.model_id))
+        self._last = next(loaded, specs[0].model_id)
+        return self._last
 
     async def specs(self) -> tuple[ModelSpec, ...]:
         return await asyncio.to_thread(self._library.specs)
