@@ -49,6 +49,7 @@ from app.core.lifecycle import AppState, ExitCause, WorkerState
 from app.core.models.dry_run import dry_run
 from app.core.models.learning import Learning
 from app.core.models.library import ModelLibrary
+from app.core.models.spec import ModelSpec
 from app.core.paths import Paths
 from app.core.router.endpoint import Endpoint
 from app.core.router.ladder import Ladder
@@ -63,6 +64,8 @@ from app.guard.client import GuardClient
 _log = logging.getLogger(__name__)
 
 PICTURE_S = 0.25
+LIBRARY_TURNS = 20
+"""The model folders are looked through at each so many pictures."""
 STOP_DRAIN_S = 20.0
 QUIT_DRAIN_S = 0.5
 """Quit breaks off what is being answered: the promise is to be gone within 5 s."""
@@ -91,6 +94,7 @@ class Core:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.Task[None] | None = None
         self._library = ModelLibrary(paths, _folders(loaded.settings))
+        self._specs: tuple[ModelSpec, ...] = ()
         self._events = EventBus()
         self._events.subscribe(EventLog(paths.events_file))
         self._events.subscribe(self._on_event)
@@ -285,7 +289,11 @@ class Core:
         asyncio.get_running_loop().call_soon(self._picture)
 
     async def _tick(self) -> None:
+        turn = 0
         while True:
+            if turn % LIBRARY_TURNS == 0:
+                self._specs = await asyncio.to_thread(self._library.specs)
+            turn += 1
             await asyncio.sleep(PICTURE_S)
             self._ram_available_bytes = psutil.virtual_memory().available
             self._picture()
@@ -295,6 +303,7 @@ class Core:
         around = Surroundings(
             pid=os.getpid(),
             settings=self._settings,
+            models=self._specs,
             problems=tuple(self._problems),
             ram_total_bytes=self._ram_total_bytes,
             ram_available_bytes=self._ram_available_bytes,

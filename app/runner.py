@@ -18,7 +18,7 @@ import filelock
 
 from app.cli.client import find_running
 from app.composition import Core
-from app.core.errors import AlreadyRunning, CoolheadError
+from app.core.errors import AlreadyRunning, CoolheadError, NotRunning
 from app.core.handle import Quit
 from app.core.log import start_logging
 from app.core.paths import Paths, user_paths
@@ -167,6 +167,9 @@ class _CoreThread:
         self._is_up.set()
         await core.wait_closed()
 
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     @contextlib.contextmanager
     def running(self) -> Iterator[Core]:
         self._thread.start()
@@ -177,7 +180,8 @@ class _CoreThread:
         try:
             yield self.core
         finally:
-            self.core.handle.submit(Quit())
+            with contextlib.suppress(NotRunning):  # the tray has asked already
+                self.core.handle.submit(Quit())
             self._thread.join(30)
             if self._thread.is_alive():
                 _log.error("the core loop did not end within 30 s")
@@ -186,7 +190,8 @@ class _CoreThread:
 def _run_with_tray(paths: Paths, loaded: Loaded, port: int | None) -> int:
     from app.ui.application import run_tray
 
-    with _CoreThread(paths, loaded, port).running() as core:
+    thread = _CoreThread(paths, loaded, port)
+    with thread.running() as core:
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, lambda _number, _frame: core.handle.submit(Quit()))
-        return run_tray(core.handle, paths)
+        return run_tray(core.handle, paths, is_core_alive=thread.is_alive)

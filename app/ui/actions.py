@@ -57,16 +57,22 @@ class Actions(QObject):
         self.entries[Entry.QUIT].triggered.connect(self.quit_asked)
         bridge.snapshot_changed.connect(self._show)
         self.state: ViewState = view_state(bridge.snapshot)
-        self.refresh()
+        self._draw()
 
     @Slot()
     def refresh(self) -> None:
         """Draws the newest snapshot; called whenever the menu opens."""
-        self._show(self._bridge.snapshot)
+        self.state = view_state(self._bridge.snapshot)
+        self._draw()
 
     @Slot(object)
     def _show(self, snapshot: Snapshot) -> None:
-        self.state = view_state(snapshot)
+        newest = view_state(snapshot)
+        if newest != self.state:  # most snapshots differ in figures that are not shown here
+            self.state = newest
+            self._draw()
+
+    def _draw(self) -> None:
         self.line.setText(self.state.line.replace("&", "&&"))
         self.line.setIcon(state_icon(self.state.icon))
         for entry, shown in self.state.entries.items():

@@ -9,7 +9,7 @@ from PySide6.QtCore import QObject, QTimer, Signal, Slot
 from PySide6.QtWidgets import QProgressDialog
 
 from app.core.handle import Quit, Snapshot
-from app.core.lifecycle import WorkerState
+from app.core.lifecycle import AppState, WorkerState
 from app.ui.bridge import Bridge, Outcome
 from app.ui.i18n import tr
 
@@ -51,9 +51,11 @@ class Leaving(QObject):
         self._bridge.send(Quit(), self._on_done)
 
     def _on_done(self, outcome: Outcome) -> None:
-        if outcome.error is not None:
+        # The core's loop may end before it has said so; how things stand is in the last snapshot.
+        is_clean = outcome.error is None or self._bridge.snapshot.state is AppState.STOPPED
+        if not is_clean:
             _log.error("the core did not quit cleanly: %r", outcome.error)
-        self._finish(0 if outcome.error is None else 1)
+        self._finish(0 if is_clean else 1)
 
     @Slot()
     def _on_deadline(self) -> None:
