@@ -3,6 +3,7 @@
 import argparse
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,16 @@ from app.cli.ask import progress_bar
 from app.cli.plan import library_of
 from app.cli.text import size, table
 from app.core.errors import FolderUnusable, ModelError
+from app.core.hardware.machine import Machine
+from app.core.hardware.probe import probe_machine
 from app.core.models.catalogue import catalogue, entry_for
 from app.core.models.download import fetch
+from app.core.models.family import FamilyChoice, choose_quantization
 from app.core.models.library import ModelLibrary
+from app.core.models.presets_file import presets
 from app.core.models.spec import ModelSpec
 from app.core.paths import Paths, user_paths
+from app.core.settings import Settings
 from app.core.settings_file import SettingsFile
 
 
@@ -39,9 +45,10 @@ def run(args: argparse.Namespace) -> int:
     if args.action == "path":
         print(json.dumps({"path": str(paths.models)}) if args.json else paths.models)
         return 0
-    library = library_of(paths, SettingsFile(paths.settings_file).load().settings)
+    settings = SettingsFile(paths.settings_file).load().settings
+    library = library_of(paths, settings)
     if args.action == "pull":
-        return _pull(args, paths, library)
+        return _pull(args, paths, library, settings)
     if args.action == "rm":
         return _remove(args, paths, library)
     return _list(args, library)
@@ -103,11 +110,19 @@ def _as_json(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
-def _pull(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> int:
+def _pull(args: argparse.Namespace, paths: Paths, library: ModelLibrary, settings: Settings) -> int:
     entry = entry_for(args.name)
     paths.prepare()
+
+    def pick(sizes: dict[str, int]) -> str:
+        choice = for_this_machine(sizes, probe_machine(), settings)
+        if choice is None:
+            return ""
+        print(choice.reason, file=sys.stderr)
+        return choice.quantization
+
     with progress_bar(f"Fetching {entry.title or entry.name}") as shown:
-        path = fetch(entry, paths, shown)
+        path = fetch(entry, paths, shown, pick=pick)
     spec = next((spec for spec in library.specs() if path in spec.files), None)
     if args.json:
         print(json.dumps({"path": str(path), "id": spec.model_id if spec else None}))
@@ -119,6 +134,18 @@ def _pull(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> int:
             raise broken.error
         print(f"{path} is fetched; it goes with a model and is none by itself.")
     return 0
+
+
+def for_this_machine(
+    sizes: dict[str, int], machine: Machine, settings: Settings
+) -> FamilyChoice | None:
+    """What of a repository suits the machine; None where nothing can be said."""
+    known = [(presets().bits(name), size) for name, size in sizes.items() if size]
+    if not known:
+        return None
+    # How many weights there are, by the file whose weights are the largest.
+    bits, size_bytes = max(known)
+    return choose_quantization(size_bytes * 8 / bits, machine, settings, list(sizes))
 
 
 def _remove(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> int:

@@ -16,7 +16,7 @@ PARTS = (
     ("KV cache", "=", "kv_bytes"),
     ("compute", "+", "compute_bytes"),
     ("output", "+", "output_bytes"),
-    ("prompt cache", "~", "cache_bytes"),
+    ("caches", "~", "cache_bytes"),
     ("engine", "*", "overhead_bytes"),
 )
 
@@ -101,7 +101,7 @@ def _legend() -> Sequence[tuple[str, str]]:
         ("weights", "#"),
         ("KV cache", "="),
         ("compute", "+"),
-        ("prompt cache", "~"),
+        ("prompt cache, checkpoints", "~"),
         ("engine", "*"),
         ("free", "."),
         ("reserve", "-"),

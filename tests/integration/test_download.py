@@ -16,13 +16,16 @@ import msgspec
 import psutil
 import pytest
 
+from app.cli.models import for_this_machine
 from app.core.errors import DownloadFailed, FolderUnusable
+from app.core.hardware.machine import imagined_machine
 from app.core.models import download
 from app.core.models.catalogue import CatalogueEntry, catalogue, entry_for, starter
 from app.core.models.download import SCRATCH, fetch, fetch_starter
-from app.core.models.hub import HubFile, choose_files
+from app.core.models.hub import HubFile, choose_files, quantizations
 from app.core.models.library import ModelLibrary
 from app.core.paths import Paths
+from app.core.settings import Settings
 from tests.fakes.gguf_models import FakeModel, write_model
 from tests.fakes.hub_server import hub, silent_index
 
@@ -294,6 +297,33 @@ def test_choose_files_takes_the_quantization_and_leaves_encoders() -> None:
         assert [file.name for file in chosen] == [found]
     with pytest.raises(DownloadFailed, match="it has a-Q4_K_M"):
         choose_files(CatalogueEntry("a", repo=REPO, quantization="Q2_K"), files)
+
+
+def test_pull_of_a_family_takes_the_quantization_that_suits_the_machine() -> None:
+    files = [HubFile(f"m-{name}.gguf", size << 30) for name, size in (("Q4_K_M", 5), ("Q8_0", 9))]
+    sizes = quantizations([*files, HubFile("mmproj-m-Q8_0.gguf", 1)], ["Q8_0", "Q4_K_M", "F16"])
+    assert sizes == {"Q4_K_M": 5 << 30, "Q8_0": 9 << 30}
+    small = for_this_machine(sizes, imagined_machine(16 << 30, [8 << 30]), Settings())
+    large = for_this_machine(sizes, imagined_machine(64 << 30, [24 << 30]), Settings())
+    assert small is not None
+    assert large is not None
+    assert (small.quantization, large.quantization) == ("Q4_K_M", "Q8_0")
+    assert for_this_machine({}, imagined_machine(16 << 30), Settings()) is None
+
+
+def test_download_quantization_is_asked_for_where_none_is_named(
+    coolhead_home: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hub(REPO, {"m-Q4_K_M.gguf": b"4" * 1000, "m-Q8_0.gguf": b"8" * 2000}) as address:
+        monkeypatch.setenv("HF_ENDPOINT", address)
+        asked: list[dict[str, int]] = []
+
+        def pick(sizes: dict[str, int]) -> str:
+            asked.append(sizes)
+            return "Q8_0"
+
+        assert fetch(entry_for(REPO), coolhead_home, ignore, pick=pick).name == "m-Q8_0.gguf"
+    assert asked == [{"Q8_0": 2000, "Q4_K_M": 1000}]
 
 
 def test_catalogue_starts_with_the_starter_model() -> None:

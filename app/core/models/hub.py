@@ -87,6 +87,18 @@ def choose_files(entry: CatalogueEntry, files: Sequence[HubFile]) -> tuple[HubFi
     )
 
 
+def quantizations(files: Sequence[HubFile], names: Sequence[str]) -> dict[str, int]:
+    """Which of these quantizations a repository has, with the bytes of each."""
+    found: dict[str, int] = {}
+    for file in files:
+        if "mmproj" in file.name.lower():
+            continue
+        for name in names:
+            if _has_quantization(file.name, name):
+                found[name] = found.get(name, 0) + file.size_bytes
+    return found
+
+
 def _has_quantization(name: str, quantization: str) -> bool:
     stem = Path(name).stem.upper().replace(".", "-")
     split = SPLIT_NAME.match(Path(name).name)
