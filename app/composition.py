@@ -18,6 +18,7 @@ from pathlib import Path
 import psutil
 
 from app.core.backends.llama_cpp import LlamaCppBackend
+from app.core.backends.mlx import MlxBackend
 from app.core.backends.model_planner import ModelPlanner
 from app.core.backends.supervisor import Supervisor
 from app.core.errors import CoolheadError, FolderUnusable
@@ -102,7 +103,7 @@ class Core:
             guard=GuardClient,
             library=self._library,
             planner=ModelPlanner(probe_machine, dry_run, Learning(paths)),
-            backends=(LlamaCppBackend(self._current),),
+            backends=(LlamaCppBackend(self._current), MlxBackend()),
             events=self._events,
             settings=self._current,
         )

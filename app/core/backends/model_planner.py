@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.backends.recovery import smaller
-from app.core.errors import CoolheadError
+from app.core.errors import WorkerStartFailed
 from app.core.hardware.engine_devices import EngineDevice
 from app.core.hardware.machine import Machine
 from app.core.models.fit import judge, propose
@@ -23,6 +23,8 @@ from app.core.models.spec import ModelSpec
 from app.core.settings import Settings
 
 _log = logging.getLogger(__name__)
+
+XLLAMACPP = "xllamacpp"
 
 DryRun: TypeAlias = Callable[[ModelSpec, LoadSettings, Sequence[str]], MemoryPlan]
 Probe: TypeAlias = Callable[[tuple[EngineDevice, ...] | None], Machine]
@@ -58,7 +60,7 @@ class ModelPlanner:
         )
         choice = choose(spec, left, settings)
         load = smaller(choice.load, steps)
-        formula = self._plan(spec, load, choice.gpus)
+        formula = self._plan(spec, load, choice.gpus, engine)
         plan = formula
         if self._learning is not None:
             plan = self._learning.correct(formula, spec, load, engine.name)
@@ -82,12 +84,16 @@ class ModelPlanner:
         if drift:
             _log.info("%s", drift)
 
-    def _plan(self, spec: ModelSpec, load: LoadSettings, gpus: Sequence[str]) -> MemoryPlan:
+    def _plan(
+        self, spec: ModelSpec, load: LoadSettings, gpus: Sequence[str], engine: EngineUse
+    ) -> MemoryPlan:
         formula = plan_memory(spec, load, gpus)
-        if self._dry_run is None or spec.format != "gguf":
+        # The dry run is xllamacpp's own; of another engine's GPUs it knows nothing.
+        can_ask = engine.info.name == XLLAMACPP or not gpus
+        if self._dry_run is None or spec.format != "gguf" or not can_ask:
             return formula
         try:
             return self._dry_run(spec, load, gpus)
-        except CoolheadError as error:
+        except WorkerStartFailed as error:
             _log.warning("no dry run of %s, so the formula decides: %s", spec.model_id, error)
             return formula
