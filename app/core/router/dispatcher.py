@@ -5,6 +5,7 @@ client leaves. Core loop only.
 """
 
 import asyncio
+import functools
 import json
 import logging
 import time
@@ -137,7 +138,7 @@ class Dispatcher:
         exchange.add_header(DECISION_HEADER, decision_header(decision))
         admission = self._gate.admission()
         if not admission.takes_new and (self._gate.is_shut or not self._goes_elsewhere(decision)):
-            self._metrics.refusals.labels("closed").inc()
+            self._metrics.count(self._metrics.refusals, "closed").inc()
             raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
         job = Job(exchange, wire_of(path), features, decision, self._limits(decision))
         self._jobs[job] = None
@@ -184,7 +185,7 @@ class Dispatcher:
 
     async def _run(self, job: Job) -> None:
         decision = job.decision
-        self._metrics.decisions.labels(decision.rule, decision.target).inc()
+        self._metrics.count(self._metrics.decisions, decision.rule, decision.target).inc()
         if decision.canned:
             self._send_canned(job)
             return
@@ -226,7 +227,7 @@ class Dispatcher:
                     raise
                 assert reason is not None
                 _log.info("%s: %s goes on to %s", reason, job.target, following)
-                self._metrics.fallbacks.labels(reason).inc()
+                self._metrics.count(self._metrics.fallbacks, reason).inc()
                 job.fallbacks.append(reason)
                 job.target = following
                 if keep:
@@ -287,19 +288,19 @@ class Dispatcher:
     def _account(self, job: Job) -> None:
         line = job.line()
         metrics = self._metrics
-        metrics.requests.labels(line.outcome).inc()
+        metrics.count(metrics.requests, line.outcome).inc()
         if line.status in {429, 503}:
-            metrics.refusals.labels(line.outcome).inc()
+            metrics.count(metrics.refusals, line.outcome).inc()
         if line.queued_ms:
-            metrics.wait.labels(line.model).observe(line.queued_ms / 1000)
+            metrics.watch(metrics.wait, line.model).observe(line.queued_ms / 1000)
         if line.ttft_ms:
-            metrics.ttft.labels(line.model).observe(line.ttft_ms / 1000)
+            metrics.watch(metrics.ttft, line.model).observe(line.ttft_ms / 1000)
         if line.prompt_tokens:
-            metrics.tokens.labels(line.model, "prompt").inc(line.prompt_tokens)
+            metrics.count(metrics.tokens, line.model, "prompt").inc(line.prompt_tokens)
         if line.completion_tokens:
-            metrics.tokens.labels(line.model, "completion").inc(line.completion_tokens)
+            metrics.count(metrics.tokens, line.model, "completion").inc(line.completion_tokens)
         if job.limit_hit is not None:
-            metrics.limits.labels(job.limit_hit.kind.value).inc()
+            metrics.count(metrics.limits, job.limit_hit.kind.value).inc()
         self._log.write(line)
 
 
@@ -326,11 +327,13 @@ def fallback_reason(error: CoolheadError) -> FallbackReason | None:
 
 def decision_header(decision: Decision) -> bytes:
     """Rule, target, reason and microseconds, as JSON in ASCII."""
-    told = {
-        "rule": decision.rule,
-        "target": decision.target or decision.kind.value,
-        "model": decision.model,
-        "reason": decision.reason[:REASON_CHARACTERS],
-        "microseconds": round(decision.microseconds, 1),
-    }
-    return json.dumps(told).encode("ascii")
+    head = _told(
+        decision.rule, decision.target or decision.kind.value, decision.model, decision.reason
+    )
+    return b'%b, "microseconds": %.1f}' % (head, decision.microseconds)
+
+
+@functools.lru_cache(maxsize=256)
+def _told(rule: str, target: str, model: str, reason: str) -> bytes:
+    told = {"rule": rule, "target": target, "model": model, "reason": reason[:REASON_CHARACTERS]}
+    return json.dumps(told).encode("ascii")[:-1]

@@ -139,7 +139,7 @@ class Endpoint:
             if self._unsubscribe is not None:
                 self._unsubscribe()
                 self._unsubscribe = None
-            await asyncio.to_thread(self._log.close)
+            self._log.close()
 
     # What the user and the guard say.
 

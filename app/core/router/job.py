@@ -126,7 +126,7 @@ class Job:
         stats = self.stats
         first_s = stats.first_content_at
         return RequestLine(
-            at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+            at=datetime.now(UTC),
             path=self.features.path,
             status=self.status or 200,
             rule=self.decision.rule,

@@ -27,6 +27,8 @@ class Metrics:
         self, views: Callable[[], Iterable[ModelView]], snapshot: Callable[[], Snapshot]
     ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
+        self._children: dict[tuple[Counter, tuple[str, ...]], Counter] = {}
+        self._observers: dict[tuple[Histogram, tuple[str, ...]], Histogram] = {}
         self.requests = Counter(
             "coolhead_requests", "Requests by outcome", ["outcome"], registry=self._registry
         )
@@ -63,6 +65,22 @@ class Metrics:
             registry=self._registry,
         )
         self._registry.register(_Live(views, snapshot))
+
+    def count(self, counter: Counter, *labels: str) -> Counter:
+        """`counter` for these labels; the library's own look-up takes 5 microseconds."""
+        key = (counter, labels)
+        child = self._children.get(key)
+        if child is None:
+            child = self._children[key] = counter.labels(*labels)
+        return child
+
+    def watch(self, histogram: Histogram, *labels: str) -> Histogram:
+        """`histogram` for these labels."""
+        key = (histogram, labels)
+        child = self._observers.get(key)
+        if child is None:
+            child = self._observers[key] = histogram.labels(*labels)
+        return child
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -20,28 +20,28 @@ Whenever anything has changed, in this order:
 """
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from app.core.router.decision import Overload
+from app.core.router.places import (
+    RAM,
+    USUAL_HOLD_S,
+    ModelRecord,
+    ModelView,
+    Place,
+    bytes_on,
+    is_moving,
+    victims_for,
+    view_of,
+)
 from app.core.router.tickets import OPEN, Admission, Refusal, RefusalKind, Ticket
+
+__all__ = ["RAM", "Effects", "ModelView", "Place", "Policy", "Scheduler"]
 
 MIN_RETRY_S = 1
 MAX_RETRY_S = 60  # claude gives up at once on more
-USUAL_HOLD_S = 10.0
-RAM = "RAM"
-
-
-class Place(StrEnum):
-    """Where a model is, as the scheduler knows it."""
-
-    UNLOADED = "unloaded"
-    LOADING = "loading"
-    READY = "ready"
-    DRAINING = "draining"
-    UNLOADING = "unloading"
 
 
 class Effects(Protocol):
@@ -81,45 +81,6 @@ class Policy:
     pinned: frozenset[str] = frozenset()
 
 
-@dataclass(slots=True)
-class _Model:
-    model_id: str
-    place: Place = Place.UNLOADED
-    slots: int = 1  # of the last load; one is assumed before the first
-    kv_tokens: int = 0  # cells that all slots share; 0 where each has its own
-    bytes_held: Mapping[str, int] = field(default_factory=dict)  # by device
-    ready_s: float = 0.0
-    used_s: float = 0.0
-    waiting: list[Ticket] = field(default_factory=list)  # senior first
-    held: dict[int, Ticket] = field(default_factory=dict)  # of this worker
-    stale: dict[int, Ticket] = field(default_factory=dict)  # of a worker that has ended
-    is_wanted: bool = False  # a load was asked for without a request
-    lacking_bytes: int = 0  # what the last attempt to load lacked, and on which device
-    lacking_device: str = RAM
-    lacking_error: Exception | None = None
-    has_reserved: bool = False  # room was made for it, and is nobody else's
-    drains_for: str | None = None  # "" when the user asked for it
-    granted_at: dict[int, float] = field(default_factory=dict)
-    hold_s: float = USUAL_HOLD_S  # how long a request holds a slot, smoothed
-
-    @property
-    def is_needed(self) -> bool:
-        return bool(self.waiting) or self.is_wanted
-
-    @property
-    def rank_s(self) -> float:
-        return self.waiting[0].rank_s if self.waiting else math.inf
-
-
-@dataclass(frozen=True, slots=True)
-class ModelView:
-    model_id: str
-    place: Place
-    slots: int
-    in_flight: int
-    queued: int
-
-
 class Scheduler:
     """Thread: the core loop, its one writer. `now` is always monotonic seconds."""
 
@@ -127,7 +88,7 @@ class Scheduler:
         self._effects = effects
         self._policy = policy
         self._admission = OPEN
-        self._models: dict[str, _Model] = {}
+        self._models: dict[str, ModelRecord] = {}
 
     # What has happened.
 
@@ -138,6 +99,12 @@ class Scheduler:
         if refusal is not None:
             self._effects.refuse(ticket, refusal)
             return
+        if self._is_calm and self._admission.grants and model.place is Place.READY:
+            model.waiting.append(ticket)
+            self._grant(model, now)
+            if not model.waiting:
+                return
+            model.waiting.clear()
         at = next(
             (i for i, other in enumerate(model.waiting) if other.rank_s > ticket.rank_s), None
         )
@@ -159,7 +126,8 @@ class Scheduler:
             model.hold_s += 0.2 * (now - granted_s - model.hold_s)
             model.used_s = now
         model.stale.pop(ticket.ticket_id, None)
-        self._pump(now)
+        if not self._is_calm:
+            self._pump(now)
 
     def load_finished(
         self,
@@ -266,10 +234,10 @@ class Scheduler:
     # What is so.
 
     def view(self, model_id: str) -> ModelView:
-        return _view(self._models.get(model_id) or _Model(model_id))
+        return view_of(self._models.get(model_id) or ModelRecord(model_id))
 
     def views(self) -> tuple[ModelView, ...]:
-        return tuple(_view(model) for model in self._models.values())
+        return tuple(view_of(model) for model in self._models.values())
 
     @property
     def in_flight(self) -> int:
@@ -287,7 +255,7 @@ class Scheduler:
 
     # How it is decided.
 
-    def _objection(self, model: _Model, ticket: Ticket) -> Refusal | None:
+    def _objection(self, model: ModelRecord, ticket: Ticket) -> Refusal | None:
         if not self._admission.takes_new:  # 1
             admission = self._admission
             return Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
@@ -314,6 +282,14 @@ class Scheduler:
             return Refusal(RefusalKind.OVERLOADED, sentence, self.retry_after_s(model.model_id))
         return None  # 5
 
+    @property
+    def _is_calm(self) -> bool:
+        """Nobody waits and nothing moves: the usual case, which costs next to nothing."""
+        return not any(
+            model.waiting or model.is_wanted or model.place is Place.DRAINING
+            for model in self._models.values()
+        )
+
     def _pump(self, now: float) -> None:
         for model in self._models.values():  # 6
             self._expire(model, now)
@@ -325,7 +301,7 @@ class Scheduler:
         if self._admission.loads:  # 9
             self._load_next(now)
 
-    def _expire(self, model: _Model, now: float) -> None:
+    def _expire(self, model: ModelRecord, now: float) -> None:
         for ticket in [ticket for ticket in model.waiting if ticket.deadline_s <= now]:
             model.waiting.remove(ticket)
             sentence = f"The request waited {now - ticket.enqueued_s:.0f} s for {model.model_id}."
@@ -334,7 +310,7 @@ class Scheduler:
             )
             self._effects.refuse(ticket, refusal)
 
-    def _grant(self, model: _Model, now: float) -> None:
+    def _grant(self, model: ModelRecord, now: float) -> None:
         while model.place is Place.READY and model.waiting:
             ticket = model.waiting[0]
             if not self._has_room(model, ticket):
@@ -346,7 +322,7 @@ class Scheduler:
             self._effects.grant(ticket)
 
     @staticmethod
-    def _has_room(model: _Model, ticket: Ticket) -> bool:
+    def _has_room(model: ModelRecord, ticket: Ticket) -> bool:
         if len(model.held) >= model.slots:
             return False
         if not model.held or not model.kv_tokens:
@@ -354,7 +330,7 @@ class Scheduler:
         taken_tokens = sum(other.size_tokens for other in model.held.values())
         return taken_tokens + ticket.size_tokens <= model.kv_tokens
 
-    def _settle_drain(self, model: _Model, now: float) -> None:
+    def _settle_drain(self, model: ModelRecord, now: float) -> None:
         if model.place is not Place.DRAINING:
             return
         if model.drains_for and not self._model(model.drains_for).is_needed:
@@ -367,7 +343,7 @@ class Scheduler:
             self._unload(model, reason)
 
     def _load_next(self, now: float) -> None:
-        if any(_is_moving(model) for model in self._models.values()):
+        if any(is_moving(model) for model in self._models.values()):
             return
         needed = [m for m in self._models.values() if m.place is Place.UNLOADED and m.is_needed]
         for model in sorted(needed, key=lambda m: (not m.has_reserved, m.rank_s)):
@@ -379,7 +355,7 @@ class Scheduler:
             if self._make_room(model, now):  # 10
                 return
 
-    def _make_room(self, model: _Model, now: float) -> bool:
+    def _make_room(self, model: ModelRecord, now: float) -> bool:
         """Whether room is being made; the model is tried again once that is done."""
         others = [
             other
@@ -387,7 +363,7 @@ class Scheduler:
             if other.place is Place.READY and other.model_id not in self._policy.pinned
         ]
         device, lacking_bytes = model.lacking_device, model.lacking_bytes
-        if sum(_held(other, device) for other in others) < lacking_bytes:
+        if sum(bytes_on(other, device) for other in others) < lacking_bytes:
             self._give_up(model, model.lacking_error or RuntimeError("no room"))
             return False
         since_s = model.waiting[0].enqueued_s if model.waiting else now
@@ -398,7 +374,9 @@ class Scheduler:
             if not other.waiting or now - max(since_s, other.ready_s) >= patience_s
         ]
         idle = [other for other in open_to if not other.held and not other.waiting]
-        victims = _cover(idle, device, lacking_bytes) or _cover(open_to, device, lacking_bytes)
+        victims = victims_for(idle, device, lacking_bytes) or victims_for(
+            open_to, device, lacking_bytes
+        )
         if victims is None:
             return False
         model.lacking_bytes = 0
@@ -419,12 +397,12 @@ class Scheduler:
             if timeout_s and is_idle and not is_pinned and now - model.used_s >= timeout_s:
                 self._unload(model, f"idle for {timeout_s:.0f} s")
 
-    def _unload(self, model: _Model, reason: str) -> None:
+    def _unload(self, model: ModelRecord, reason: str) -> None:
         assert not model.held, "a busy worker is never unloaded"
         model.place = Place.UNLOADING
         self._effects.unload(model.model_id, reason)
 
-    def _give_up(self, model: _Model, error: Exception) -> None:
+    def _give_up(self, model: ModelRecord, error: Exception) -> None:
         model.lacking_bytes = 0
         model.lacking_error = None
         model.is_wanted = False
@@ -432,59 +410,19 @@ class Scheduler:
         self._refuse_all(model, Refusal(RefusalKind.LOAD_FAILED, str(error), retry_s, error))
         self._effects.give_up(model.model_id, error)
 
-    def _refuse_all(self, model: _Model, refusal: Refusal) -> None:
+    def _refuse_all(self, model: ModelRecord, refusal: Refusal) -> None:
         waiting, model.waiting = model.waiting, []
         for ticket in waiting:
             self._effects.refuse(ticket, refusal)
 
     @staticmethod
-    def _retire(model: _Model) -> None:
+    def _retire(model: ModelRecord) -> None:
         model.stale |= model.held
         model.held = {}
 
-    def _model(self, model_id: str) -> _Model:
-        return self._models.setdefault(model_id, _Model(model_id))
-
-
-def _is_moving(model: _Model) -> bool:
-    is_draining = model.place is Place.DRAINING and bool(model.drains_for)
-    return is_draining or model.place in {Place.LOADING, Place.UNLOADING}
-
-
-def _held(model: _Model, device: str) -> int:
-    return model.bytes_held.get(device, 0)
-
-
-def _cover(models: Iterable[_Model], device: str, lacking_bytes: int) -> list[_Model] | None:
-    """Whom to unload, no more than it takes: the unwanted first, the idle first, then by LRU.
-
-    None where all together do not free enough of the device.
-    """
-    chosen: list[_Model] = []
-    freed_bytes = 0
-    for model in sorted(models, key=lambda m: (bool(m.waiting), bool(m.held), m.used_s)):
-        if freed_bytes >= lacking_bytes:
-            break
-        chosen.append(model)
-        freed_bytes += _held(model, device)
-    if freed_bytes < lacking_bytes:
-        return None
-    for model in sorted(chosen, key=lambda m: _held(m, device)):
-        if freed_bytes - _held(model, device) >= lacking_bytes:
-            chosen.remove(model)
-            freed_bytes -= _held(model, device)
-    return chosen
+    def _model(self, model_id: str) -> ModelRecord:
+        return self._models.setdefault(model_id, ModelRecord(model_id))
 
 
 def _bounded(seconds: float) -> int:
     return int(max(MIN_RETRY_S, min(MAX_RETRY_S, math.ceil(seconds))))
-
-
-def _view(model: _Model) -> ModelView:
-    return ModelView(
-        model.model_id,
-        model.place,
-        model.slots,
-        len(model.held) + len(model.stale),
-        len(model.waiting),
-    )
