@@ -69,6 +69,8 @@ class MemoryPage(QWidget):
         self._take.clicked.connect(self._on_take)
         self.form = SettingsForm("Memory", has_sliders=True)
         self.form.moved.connect(self._on_moved)
+        self._why = QLabel(f"<b>{tr('Why these figures')}</b>")
+        self._why.hide()
         self._reasons = QLabel()
         self._reasons.setWordWrap(True)
         self._reasons.setTextInteractionFlags(Qt.TextInteractionFlag.TextSelectableByMouse)
@@ -105,7 +107,7 @@ class MemoryPage(QWidget):
         rows.setContentsMargins(0, 0, 8, 0)
         rows.addWidget(self.form)
         rows.addSpacing(6)
-        rows.addWidget(QLabel(f"<b>{tr('Why these figures')}</b>"))
+        rows.addWidget(self._why)
         rows.addWidget(self._reasons)
         rows.addStretch(1)
         scroll = QScrollArea()
@@ -167,6 +169,7 @@ class MemoryPage(QWidget):
         text = "\n".join(f"• {reason}" for reason in reasons)
         if text != self._reasons.text():
             self._reasons.setText(text)
+            self._why.setVisible(bool(text))
         self.search()
 
     def search(self) -> None:

@@ -40,7 +40,7 @@ def segments(bar: Bar, paint: Colours) -> tuple[Segment, ...]:
     part = bar.part
     rest = part.compute_bytes + part.output_bytes + part.overhead_bytes
     kinds = (
-        (tr("in use by others"), bar.others_bytes, paint.others),
+        (tr("others"), bar.others_bytes, paint.others),
         (tr("weights"), part.weights_bytes, paint.weights),
         (tr("KV cache"), part.kv_bytes, paint.kv),
         (tr("compute"), rest, paint.compute),
@@ -57,7 +57,7 @@ def segments(bar: Bar, paint: Colours) -> tuple[Segment, ...]:
     reserve_at = max(at + bar.free_bytes, bar.total_bytes - bar.reserve_bytes)
     if bar.reserve_bytes and reserve_at < bar.total_bytes:
         size = bar.total_bytes - reserve_at
-        found.append(Segment(tr("desktop reserve"), reserve_at, size, paint.reserve, True))
+        found.append(Segment(tr("reserve"), reserve_at, size, paint.reserve, True))
     return tuple(found)
 
 

@@ -80,9 +80,11 @@ class Desktop:
     def start_panel(self) -> subprocess.Popen[bytes]:
         return self._start(["tint2", "-c", str(self.folder / "tint2rc")])
 
-    def start_tray(self, *options: str) -> subprocess.Popen[bytes]:
+    def start_tray(
+        self, *options: str, program: str = "stand_in_program"
+    ) -> subprocess.Popen[bytes]:
         log = (self.folder / "log").open("wb")
-        argv = [sys.executable, "-m", "tests.ui.stand_in_program", str(self.folder), *options]
+        argv = [sys.executable, "-m", f"tests.ui.{program}", str(self.folder), *options]
         with log:
             return self._start(argv, stderr=log)
 

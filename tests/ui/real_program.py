@@ -1,0 +1,29 @@
+"""The whole app with its tray, as `coolhead` starts it: `python -m tests.ui.real_program DIR`.
+
+Adds nothing but `seen.json` in DIR, so that a test's mouse knows where things are.
+"""
+
+import sys
+from pathlib import Path
+
+from PySide6.QtCore import QTimer
+from PySide6.QtWidgets import QApplication
+
+from app.runner import run_app
+from tests.ui.seen import write_seen
+
+
+def main(folder: Path) -> int:
+    app = QApplication(["coolhead"])
+    timer = QTimer()
+    timer.timeout.connect(lambda: write_seen(folder))
+    timer.start(100)
+    try:
+        return run_app(is_headless=False, port=0, ends_with_stdin=False)
+    finally:
+        timer.stop()
+        del app
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1])))
