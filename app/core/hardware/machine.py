@@ -105,10 +105,6 @@ class Machine:
         available = min(self.ram_total_bytes, self.ram_available_bytes + ram_bytes)
         return dataclasses.replace(self, ram_available_bytes=available, gpus=gpus)
 
-    def without_gpus(self) -> "Machine":
-        """The same machine, computing on its processor alone."""
-        return dataclasses.replace(self, gpus=(), unified_memory=False)
-
 
 IDLE_DESKTOP_BYTES = 2 * GIB
 """RAM that a desktop with nothing open takes, at most an eighth of it, for imagined machines."""

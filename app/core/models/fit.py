@@ -3,7 +3,7 @@
 from app.core.models.choice import Proposal
 from app.core.models.judge import RAM, Fit, judge, judge_all
 from app.core.models.limits import GpuLimit, Limits, limits_from
-from app.core.models.propose import propose, refusal
+from app.core.models.propose import propose
 
 __all__ = [
     "RAM",
@@ -15,5 +15,4 @@ __all__ = [
     "judge_all",
     "limits_from",
     "propose",
-    "refusal",
 ]

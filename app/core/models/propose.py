@@ -183,10 +183,3 @@ def _changes(found: LoadSettings, asked: LoadSettings) -> tuple[tuple[str, int |
     if found.gpu_layers != asked.gpu_layers or found.experts_in_ram != asked.experts_in_ram:
         changes.append(("model.placement", "may_use_ram" if found.gpu_layers else "cpu_only"))
     return tuple(changes)
-
-
-def refusal(sentence: str, proposal: Proposal | None) -> str:
-    """A refusal in words: the sum, and the ways out."""
-    if proposal is None:
-        return f"It does not fit. {sentence} Nothing smaller of this file fits either."
-    return f"It does not fit. {sentence} {proposal.sentence}"
