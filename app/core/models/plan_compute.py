@@ -27,13 +27,12 @@ GPU_HOST_BYTES = 250 * MIB
 def step_tokens(settings: LoadSettings) -> int:
     """The physical batch: no larger than the logical one or the context.
 
-    The worst step is reserved with the same number of tokens for each sequence
-    (`sched_reserve` in llama-context.cpp).
+    The worst step is reserved with the same number of tokens for each sequence (`sched_reserve` in
+    llama-context.cpp), rounded up; taken here at its most, so that memory grows with the slots.
     """
     context = max(1, settings.engine_context_tokens)
     tokens = max(1, min(settings.ubatch_tokens, settings.batch_tokens, context))
-    sequences = max(1, settings.slots)
-    return tokens if settings.kv_unified else (tokens + sequences - 1) // sequences * sequences
+    return tokens if settings.kv_unified else tokens + max(1, settings.slots) - 1
 
 
 def mask_bytes(shape: Shape, settings: LoadSettings) -> int:
