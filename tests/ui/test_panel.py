@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
@@ -265,3 +266,25 @@ def test_activity_log_tells_news_and_keeps_few() -> None:
     log.add(StepTaken(str(number), None, "", "") for number in range(1000))
     assert len(log.lines) == LINES_KEPT
     assert line_of(LoadProgressed("qwen", 1, 2)) == ""
+
+
+def test_panel_an_hour_of_events_grows_by_less_than_2_mib(
+    panel: Panel, core: StandInCore, qtbot: QtBot
+) -> None:
+    log = ActivityLog()
+    panel._bridge.events_arrived.connect(log.add)
+    seen = 0
+
+    def an_hour(count: int) -> None:
+        nonlocal seen
+        for number in range(count):
+            core.publish(StepTaken(f"step {number}", None, "qwen", "so and so many bytes"))
+        seen += count
+        qtbot.waitUntil(lambda: log.version >= seen, timeout=WAIT_MS)
+
+    for _ in range(4):
+        an_hour(900)
+    before = psutil.Process().memory_info().rss
+    for _ in range(16):
+        an_hour(900)  # four a second for an hour: 14,400
+    assert psutil.Process().memory_info().rss - before < 2 * 1024 * 1024

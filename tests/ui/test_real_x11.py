@@ -162,3 +162,46 @@ def test_memory_page_bar_equals_the_plan_and_apply_waits_for_the_stream(desktop:
     assert took_s < 5
     assert not last.is_whole
     assert [child for child in family if child.is_running()] == []
+
+
+def test_second_start_raises_the_window_and_quit_while_loading_is_clean(desktop: Desktop) -> None:
+    desktop.start_panel()
+    tray = desktop.start_tray(program="real_program")
+    url = _endpoint(desktop)
+    desktop.wait_for_icon()
+    second = subprocess.run(
+        [sys.executable, "-m", "app"], env=desktop.env, capture_output=True, timeout=60, check=False
+    )
+    assert second.returncode == 0, second.stderr
+    wait_for("the window", lambda: "Panel" in desktop.seen().get("windows", {}))
+    stream = _Stream(url, 8)
+    stream.start()
+    process = psutil.Process(tray.pid)
+    wait_for("the load", lambda: len(process.children(recursive=True)) >= 2)
+    family = process.children(recursive=True)
+    desktop.choose("Quit")
+    began_s = time.monotonic()
+    tray.wait(WAIT_S)
+    assert time.monotonic() - began_s < 5
+    assert tray.returncode == 0, desktop.log()
+    stream.join(WAIT_S)
+    wait_for("the workers' end", lambda: not [child for child in family if child.is_running()])
+
+
+def test_killed_app_leaves_nothing_and_starts_again_with_one_icon(desktop: Desktop) -> None:
+    desktop.start_panel()
+    tray = desktop.start_tray(program="real_program")
+    stream = _Stream(_endpoint(desktop), 8)
+    stream.start()
+    stream.join()
+    family = psutil.Process(tray.pid).children(recursive=True)
+    assert len(family) >= 2
+    desktop.end(tray)
+    wait_for("the workers' end", lambda: not [child for child in family if child.is_running()])
+    again = desktop.start_tray(program="real_program")
+    desktop.wait_for_icon()
+    wait_for("an endpoint of its own", lambda: _coolhead(desktop, "status").get("pid") == again.pid)
+    assert len(desktop.icons()) == 1
+    desktop.choose("Quit")
+    again.wait(WAIT_S)
+    assert again.returncode == 0, desktop.log()

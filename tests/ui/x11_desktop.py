@@ -109,14 +109,18 @@ class Desktop:
         found: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
         return found
 
-    def icon(self) -> tuple[int, int] | None:
-        """The middle of our docked icon on the screen."""
+    def icons(self) -> list[tuple[int, int]]:
+        """The middles of our docked icons on the screen."""
         tree = self._ask("xwininfo", "-root", "-tree")
         pattern = r'\("coolhead" "coolhead"\)\s+(\d+)x(\d+)\+\S+\s+\+(\d+)\+(\d+)'
-        for width, height, x, y in re.findall(pattern, tree):
-            if int(width) <= 64 and int(height) <= 64 and int(y) > 700:
-                return int(x) + int(width) // 2, int(y) + int(height) // 2
-        return None
+        return [
+            (int(x) + int(width) // 2, int(y) + int(height) // 2)
+            for width, height, x, y in re.findall(pattern, tree)
+            if int(width) <= 64 and int(height) <= 64 and int(y) > 700
+        ]
+
+    def icon(self) -> tuple[int, int] | None:
+        return next(iter(self.icons()), None)
 
     def wait_for_icon(self) -> tuple[int, int]:
         return wait_for("the icon in the panel", self.icon)
