@@ -103,7 +103,10 @@ class Core:
             guard=GuardClient,
             library=self._library,
             planner=ModelPlanner(probe_machine, dry_run, Learning(paths)),
-            backends=(LlamaCppBackend(self._current), MlxBackend()),
+            backends=(
+                LlamaCppBackend(self._current, engines_folder=paths.engines),
+                MlxBackend(engines_folder=paths.engines),
+            ),
             events=self._events,
             settings=self._current,
         )

@@ -37,7 +37,10 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True)
 class EngineInfo:
-    """A program that can run models here. `devices` as the engine itself names them."""
+    """A program that can run models here. `devices` as the engine itself names them.
+
+    `folder` is where its Python packages lie, if not in the environment that we run in.
+    """
 
     name: str
     version: str
@@ -45,6 +48,7 @@ class EngineInfo:
     devices: tuple[str, ...] = ()
     usable: bool = True
     reason: str = ""
+    folder: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,22 +35,18 @@ def choose_engine(
         wanted: the setting `engine.engine`.
         gpus: names of the GPUs that the drivers tell of, for the warning.
     """
-    usable = [info for info in infos if info.usable]
     if wanted not in {"auto", "mlx"}:
-        chosen = next((info for info in infos if info.name == wanted), None)
-        if chosen is None:
+        infos = [info for info in infos if info.name == wanted]
+        if not infos:
             return EngineChoice(None, f"{wanted} is set as the engine, but does not run this kind.")
-        if not chosen.usable:
-            return EngineChoice(
-                None, f"{wanted} is set as the engine, but it cannot be used: {chosen.reason}."
-            )
-        return _with_warning(chosen, f"{wanted} is set as the engine.", gpus)
+    usable = [info for info in infos if info.usable]
     if not usable:
         why = "; ".join(f"{info.name}: {info.reason}" for info in infos)
         return EngineChoice(None, f"none can be used ({why}).")
     best = min(usable, key=_rank)
-    kind = best_kind(best)
-    what = f"it computes on {kind}" if kind else "it computes on the processor"
+    what = f"it computes on {best_kind(best) or 'the processor'}"
+    if wanted == best.name:
+        what = f"it is set as the engine, and {what}"
     return _with_warning(best, f"{best.name} {best.version}: {what}.", gpus)
 
 

@@ -5,7 +5,9 @@ Made by the composition; the supervisor asks it how a model is started.
 
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from app.core.backends import builds
 from app.core.backends.base import EngineInfo, LaunchPlan
 from app.core.backends.caps import caps_for
 from app.core.backends.choose import choose_engine
@@ -28,30 +30,34 @@ class LlamaCppBackend:
 
     Args:
         settings: the current settings.
-        engines: those to choose among, in order of preference where they are alike.
+        engines: those to choose among, in order of preference where they are alike; none for all.
+        engines_folder: where fetched builds lie, looked at each time.
     """
 
     name = "llama_cpp"
 
     def __init__(
-        self, settings: Callable[[], Settings] = Settings, engines: Sequence[Engine] = ()
+        self,
+        settings: Callable[[], Settings] = Settings,
+        engines: Sequence[Engine] = (),
+        engines_folder: Path | None = None,
     ) -> None:
         self._settings = settings
-        found: Sequence[Engine] = engines or (Xllamacpp(), LlamaServer(settings))
-        self._engines = {engine.name: engine for engine in found}
+        self._given = tuple(engines)
+        self._folder = engines_folder
 
     def engines(self) -> tuple[EngineInfo, ...]:
-        return tuple(engine.find() for engine in self._engines.values())
+        return tuple(engine.find() for engine in self._engines())
 
     def can_run(self, spec: ModelSpec) -> bool:
         return spec.format == "gguf"
 
     def engine_for(self, spec: ModelSpec) -> EngineInfo:
         wanted = self._settings().engine.engine
-        engines = self._engines.values()
+        engines = self._engines()
         infos = tuple(engine.find(with_devices=False) for engine in engines)
-        if wanted not in self._engines and sum(info.usable for info in infos) > 1:
-            infos = self.engines()  # only a choice between several needs their devices
+        if sum(info.usable and wanted in {"auto", "mlx", info.name} for info in infos) > 1:
+            infos = tuple(engine.find() for engine in engines)  # their devices decide
         choice = choose_engine(infos, wanted)
         if choice.engine is None:
             raise EngineMissing(
@@ -60,11 +66,24 @@ class LlamaCppBackend:
         return choice.engine
 
     def devices(self, engine: EngineInfo) -> tuple[EngineDevice, ...] | None:
-        return self._engines[engine.name].devices()
+        return self._engine_of(engine).devices()
+
+    def _engines(self) -> tuple[Engine, ...]:
+        if self._given:
+            return self._given
+        found = builds.installed(self._folder) if self._folder else ()
+        fetched = [Xllamacpp(build) for build in found if build.engine == Xllamacpp.name]
+        return (Xllamacpp(), *fetched, LlamaServer(self._settings))
+
+    def _engine_of(self, info: EngineInfo) -> Engine:
+        for engine in self._engines():
+            if engine.name == info.name and engine.find(with_devices=False).folder == info.folder:
+                return engine
+        raise EngineMissing(f"{info.name} in {info.folder or info.path} is gone.")
 
     def prepare(self, spec: ModelSpec, settings: LoadSettings, plan: MemoryPlan) -> LaunchPlan:
         info = self.engine_for(spec)
-        engine = self._engines[info.name]
+        engine = self._engine_of(info)
         if not spec.path.exists():
             raise ModelFileMissing(f"{spec.path} is gone.", path=str(spec.path))
         program = engine.program(settings, plan)

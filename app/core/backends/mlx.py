@@ -10,6 +10,7 @@ import platform
 import secrets
 from pathlib import Path
 
+from app.core.backends import builds
 from app.core.backends.base import Capabilities, EngineInfo, LaunchPlan
 from app.core.backends.caps import caps_for
 from app.core.backends.engines.link import StartLine
@@ -42,12 +43,14 @@ class MlxBackend:
 
     Args:
         folder: where mlx and mlx-lm are, if not where this program's own libraries are.
+        engines_folder: where a fetched build would lie, looked at each time.
     """
 
     name = "mlx"
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path | None = None, engines_folder: Path | None = None) -> None:
+        self._given = folder
+        self._engines_folder = engines_folder
 
     def engines(self) -> tuple[EngineInfo, ...]:
         return (self._find(),)
@@ -79,7 +82,7 @@ class MlxBackend:
             "kv_bytes": str(sum(part.kv_bytes for part in plan.devices)),
         }
         start = StartLine(spec.model_id, str(spec.path), key, settings, options)
-        folders = (str(self._folder),) if self._folder else ()
+        folders = (info.folder,) if info.folder else ()
         return LaunchPlan(
             model_id=spec.model_id,
             argv=own_argv("worker", "mlx"),
@@ -93,16 +96,24 @@ class MlxBackend:
             capabilities=CAPABILITIES,
         )
 
+    def _folder(self) -> Path | None:
+        if self._given is not None or self._engines_folder is None:
+            return self._given
+        found = builds.installed(self._engines_folder)
+        return next((build.folder for build in found if build.engine == "mlx"), None)
+
     def _find(self) -> EngineInfo:
-        if self._folder is not None:
-            found = [each.name for each in self._folder.glob("mlx_lm-*.dist-info")]
-            if not found:
-                return EngineInfo("mlx", "", usable=False, reason=f"{self._folder} has no mlx-lm")
-            version = found[0].removeprefix("mlx_lm-").removesuffix(".dist-info")
-            return EngineInfo("mlx", version, str(self._folder))
+        folder = self._folder()
+        if folder is not None:
+            for found in importlib.metadata.distributions(name="mlx-lm", path=[str(folder)]):
+                return EngineInfo("mlx", found.version, str(folder), folder=str(folder))
+            return EngineInfo("mlx", "", usable=False, reason=f"{folder} has no mlx-lm")
         if importlib.util.find_spec("mlx_lm") is None or importlib.util.find_spec("mlx") is None:
             hint = "mlx-lm" if platform.system() == "Darwin" else "mlx-lm and mlx[cpu]"
             return EngineInfo(
-                "mlx", "", usable=False, reason=f"mlx is not installed (pip install {hint})"
+                "mlx",
+                "",
+                usable=False,
+                reason=f"mlx is not installed (coolhead engine install mlx, or pip install {hint})",
             )
         return EngineInfo("mlx", importlib.metadata.version("mlx-lm"))

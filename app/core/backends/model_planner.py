@@ -6,7 +6,7 @@ Made by the composition; the supervisor calls it in an executor.
 import dataclasses
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.backends.recovery import smaller
@@ -26,8 +26,20 @@ _log = logging.getLogger(__name__)
 
 XLLAMACPP = "xllamacpp"
 
-DryRun: TypeAlias = Callable[[ModelSpec, LoadSettings, Sequence[str]], MemoryPlan]
 Probe: TypeAlias = Callable[[tuple[EngineDevice, ...] | None], Machine]
+
+
+class DryRun(Protocol):
+    """`models.dry_run.dry_run`."""
+
+    def __call__(
+        self,
+        spec: ModelSpec,
+        settings: LoadSettings,
+        gpus: Sequence[str] = (),
+        *,
+        python_folders: Sequence[str] = (),
+    ) -> MemoryPlan: ...
 
 
 class ModelPlanner:
@@ -93,7 +105,8 @@ class ModelPlanner:
         if self._dry_run is None or spec.format != "gguf" or not can_ask:
             return formula
         try:
-            return self._dry_run(spec, load, gpus)
+            folders = (engine.info.folder,) if engine.info.folder else ()
+            return self._dry_run(spec, load, gpus, python_folders=folders)
         except WorkerStartFailed as error:
             _log.warning("no dry run of %s, so the formula decides: %s", spec.model_id, error)
             return formula
