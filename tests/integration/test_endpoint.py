@@ -160,6 +160,25 @@ def test_endpoint_canned_reply_and_system_prompt_of_a_rule(tmp_path: Path) -> No
     run(story, RoutingRules(rules.rules))
 
 
+def test_endpoint_chat_template_of_a_rule_makes_the_prompt(tmp_path: Path) -> None:
+    template = tmp_path / "plain.j2"
+    template.write_text("{% for m in messages %}<{{ m.role }}> {{ m.content }} {% endfor %}<me>")
+
+    async def story(bench: EndpointBench) -> None:
+        whole = (await bench.chat("one two", tags=["plain"])).json()
+        assert whole["object"] == "chat.completion"
+        assert whole["choices"][0]["message"]["content"].startswith("cool ")
+        assert whole["usage"]["prompt_tokens"] == 4  # <user> one two <me>
+        stream = await bench.chat("one two", tags=["plain"], stream=True)
+        assert len(texts(stream.text)) == 5
+        first = json.loads(stream.text.splitlines()[0][6:])
+        assert first["object"] == "chat.completion.chunk"
+        assert first["choices"][0]["delta"]["role"] == "assistant"
+        assert stream.text.endswith("data: [DONE]\n\n")
+
+    run(story, RoutingRules((tagged("plain", Action(chat_template=template)),)))
+
+
 def test_endpoint_response_cache_answers_equal_requests_where_a_rule_says_so() -> None:
     rules = RoutingRules((tagged("keep", Action(cache=CachePolicy(60.0))),))
 

@@ -40,7 +40,8 @@ from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
 from app.core.router.response_cache import KeptAnswer, ResponseCache, cache_key
 from app.core.router.router import Router
-from app.core.router.wire import plain_path, wire_of
+from app.core.router.templated import completion_body
+from app.core.router.wire import Wire, plain_path, wire_of
 from app.core.settings import Settings
 
 _log = logging.getLogger(__name__)
@@ -192,6 +193,8 @@ class Dispatcher:
         if decision.system_prompt is not None:
             text = self._prompts.render(decision.system_prompt, job.features)
             job.body = with_system_prompt(job.wire, job.body, text)
+        if decision.chat_template is not None and job.wire is Wire.CHAT:
+            job.body = completion_body(job.body, self._prompts.get(decision.chat_template))
         key = b""
         if self._can_cache(job):
             key = cache_key(decision.target + "\0" + decision.model, decision.path, job.body)
@@ -255,6 +258,8 @@ class Dispatcher:
         policy = job.decision.cache
         if not policy.is_on or not job.body:
             return False
+        if job.stream is not None and job.whole is not None:
+            return False  # what is kept would be the completion's events
         is_tool_stream = job.stream is not None and job.features.has_tools
         return policy.streams_with_tools or not is_tool_stream
 

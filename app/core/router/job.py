@@ -5,6 +5,7 @@ Made by the dispatcher for each request and thrown away with it. Core loop only.
 
 import asyncio
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 import msgspec
@@ -17,6 +18,7 @@ from app.core.router.http_types import Exchange
 from app.core.router.limits import AnswerLimits, LimitHit, LimitWatch
 from app.core.router.request_log import RequestLine
 from app.core.router.splice import AnswerStream, StreamStats
+from app.core.router.templated import COMPLETIONS_PATH, ChatEvents, chat_answer
 from app.core.router.wire import Wire, error_answer, keepalive_event, status_of
 
 HEADERS_HELD_S = 20.0  # one of nine clients gives up after 120 s without headers; proxies sooner
@@ -30,6 +32,8 @@ class Job:
         body: what is sent on; the client's own bytes unless a rule or a limit changes them.
         target: the name that is being tried; `model_id` the model or remote name that answers.
         fallbacks: reasons that were used up.
+        worker_wire: what is spoken to whoever answers; the client's wire but for chat templates.
+        whole: turns a whole answer from `worker_wire` into the client's wire; None for as it is.
         stream: the answer on its way, where the client wants a stream.
         kill_error: set by whoever cancels the task for a reason of ours.
     """
@@ -50,6 +54,14 @@ class Job:
         query = exchange.request.query
         self.path = f"{decision.path}?{query}" if query else decision.path
         self.body = features.body
+        self.worker_wire = wire
+        self.whole: Callable[[bytes], bytes] | None = None
+        translate: Callable[[bytes], bytes] | None = None
+        if decision.chat_template is not None and wire is Wire.CHAT:
+            self.path = COMPLETIONS_PATH
+            self.worker_wire = Wire.COMPLETIONS
+            self.whole = chat_answer
+            translate = ChatEvents()
         self.target = decision.target
         self.model_id = ""
         self.fallbacks: list[str] = []
@@ -63,12 +75,21 @@ class Job:
         self.granted_s = 0.0
         self.task = asyncio.current_task()
         self.stream: AnswerStream | None = None
-        self._watch = LimitWatch(limits, wire, self.started_s) if limits.is_any else None
+        self._watch = (
+            LimitWatch(limits, self.worker_wire, self.started_s) if limits.is_any else None
+        )
         self._hold: asyncio.TimerHandle | None = None
         self._fingerprint = b""
         if features.is_stream:
             on_frame = self._on_frame if self._watch is not None else None
-            self.stream = AnswerStream(exchange, wire, features.model, on_frame=on_frame)
+            self.stream = AnswerStream(
+                exchange,
+                wire,
+                features.model,
+                on_frame=on_frame,
+                translate=translate,
+                worker_wire=self.worker_wire,
+            )
             self.stats = self.stream.stats
             loop = asyncio.get_running_loop()
             self._hold = loop.call_later(HEADERS_HELD_S, self._open)

@@ -99,7 +99,7 @@ class LocalDelivery:
             return
         if not worker.capabilities.counts_tokens:
             return
-        count = await count_prompt(grant.post.client, job.wire, job.body)
+        count = await count_prompt(grant.post.client, job.worker_wire, job.body)
         if count is not None and count >= context_tokens:
             raise too_long(count, context_tokens)
 
@@ -108,7 +108,7 @@ class LocalDelivery:
         is_whole = job.stream is None
         body = job.body
         if is_whole:
-            body = with_limits(job.wire, body, job.limits.max_tokens, seconds)
+            body = with_limits(job.worker_wire, body, job.limits.max_tokens, seconds)
         try:
             async with asyncio.timeout(seconds + WHOLE_GRACE_S if seconds and is_whole else None):
                 response = await grant.post.client.request("POST", job.path, body)
@@ -128,16 +128,19 @@ class LocalDelivery:
             raise _Answered(error_from_worker(response.status, body))
         job.status = 200
         if job.stream is None or not response.is_event_stream:
-            if keep is None:
+            if keep is None and job.whole is None:
                 job.stats = await splice_whole(response, job.exchange)
             else:
                 body = await response.read()
-                keep.append(body)
+                usage_of_body(body, job.stats)
+                if job.whole is not None:
+                    body = job.whole(body)
+                if keep is not None:
+                    keep.append(body)
                 headers = ((b"content-type", response.content_type),)
                 job.exchange.send(200, body, headers)
                 job.stats.is_complete = True
                 job.stats.bytes_sent = len(body)
-                usage_of_body(body, job.stats)
         elif keep is None:
             await job.stream.carry(response)
         else:

@@ -171,12 +171,14 @@ class RemoteDelivery:
             await job.stream.carry_pieces(_pieces(name, response, keep))
             return
         body = await _whole(name, response)
+        usage_of_body(body, job.stats)
+        if job.whole is not None:
+            body = job.whole(body)
         if keep is not None:
             keep.append(body)
         job.exchange.send(200, body, ((b"content-type", content_type),))
         job.stats.bytes_sent = len(body)
         job.stats.is_complete = True
-        usage_of_body(body, job.stats)
 
 
 async def _pieces(
