@@ -6,6 +6,7 @@ types that need no preflight.
 """
 
 import hmac
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from app.core.errors import CoolheadError, RequestForbidden, RequestInvalid
@@ -65,30 +66,21 @@ class AccessRules:
         object.__setattr__(self, "_hosts", frozenset(hosts))
 
     def judge(
-        self, method: str, path: str, headers: list[tuple[bytes, bytes]], peer: str
+        self, method: str, path: str, fields: Mapping[bytes, bytes], peer: str, *, hosts: int = 1
     ) -> Access:
-        """Whether a request may pass; looks at nothing but what it is given."""
-        host = origin = site = kind = bearer = key = b""
-        hosts = 0
-        has_body = False
-        for name, value in headers:
-            if name == b"host":
-                host = value
-                hosts += 1
-            elif name == b"content-type":
-                kind = value
-            elif name == b"authorization":
-                bearer = value
-            elif name == b"content-length":
-                has_body = value != b"0"
-            elif name == b"transfer-encoding":
-                has_body = True
-            elif name == b"x-api-key":
-                key = value
-            elif name == b"origin":
-                origin = value
-            elif name == b"sec-fetch-site":
-                site = value
+        """Whether a request may pass; looks at nothing but what it is given.
+
+        Args:
+            method: `GET`, `POST` ...
+            path: without the query.
+            fields: headers by lower-case name; of repeated ones the last.
+            peer: the client's address.
+            hosts: how many Host headers there were.
+        """
+        get = fields.get
+        host = get(b"host", b"")
+        origin = get(b"origin", b"")
+        site = get(b"sec-fetch-site", b"")
         if peer not in _LOOPBACK:
             return _forbidden("Only programs on this machine may ask.")
         if hosts != 1 or (host not in self._hosts and host.lower() not in self._hosts):
@@ -97,34 +89,37 @@ class AccessRules:
                 f"[::1]:{self.port}."
             )
         if origin or site:
-            passed = self._judge_page(method, origin, site, headers)
+            passed = self._judge_page(method, origin, site, fields)
             if passed.error is not None or passed.is_preflight:
                 return passed
         else:
             passed = _PASSED
-        if has_body and method in _BODY_METHODS and not is_json(kind):
+        if (
+            method in _BODY_METHODS
+            and (get(b"content-length", b"0") != b"0" or b"transfer-encoding" in fields)
+            and not is_json(get(b"content-type", b""))
+        ):
             return Access(
                 RequestInvalid(
                     "The body must be JSON: send the header Content-Type: application/json.",
                     status=415,
                 )
             )
-        if bearer[:7].lower() == b"bearer ":
-            bearer = bearer[7:].strip()
         if path.startswith(ADMIN_PREFIX):
-            if self.admin_token and _is_same(bearer, self.admin_token):
+            if self.admin_token and _is_same(_bearer(fields), self.admin_token):
                 return _PASSED_ADMIN
             return _unauthorized("The admin token is missing or wrong.")
         if (
             self.api_key
             and path not in OPEN_PATHS
-            and not (_is_same(bearer, self.api_key) or _is_same(key, self.api_key))
+            and not _is_same(_bearer(fields), self.api_key)
+            and not _is_same(get(b"x-api-key", b""), self.api_key)
         ):
             return _unauthorized("The API key is missing or wrong.")
         return passed
 
     def _judge_page(
-        self, method: str, origin: bytes, site: bytes, asked: list[tuple[bytes, bytes]]
+        self, method: str, origin: bytes, site: bytes, fields: Mapping[bytes, bytes]
     ) -> Access:
         if not origin:
             if site in {b"none", b"same-origin"}:
@@ -138,7 +133,7 @@ class AccessRules:
         if method != "OPTIONS":
             return Access(headers=headers)
         # SDKs in a page send many headers of their own; an allowed origin may send any.
-        names = dict(asked).get(b"access-control-request-headers", _CORS_HEADERS)
+        names = fields.get(b"access-control-request-headers", _CORS_HEADERS)
         return Access(
             headers=(
                 *headers,
@@ -152,10 +147,17 @@ class AccessRules:
 
 def is_json(content_type: bytes) -> bool:
     """Whether a content type is JSON, with or without parameters."""
+    if content_type == b"application/json":
+        return True
     kind = content_type.split(b";", 1)[0].strip().lower()
     return kind == b"application/json" or (
         kind.startswith(b"application/") and kind.endswith(b"+json")
     )
+
+
+def _bearer(fields: Mapping[bytes, bytes]) -> bytes:
+    value = fields.get(b"authorization", b"")
+    return value[7:].strip() if value[:7].lower() == b"bearer " else b""
 
 
 def _is_same(given: bytes, wanted: str) -> bool:

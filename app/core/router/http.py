@@ -118,7 +118,7 @@ class HttpServer:
         self._connections.discard(connection)
 
     def begin(self, connection: Connection, exchange: Exchange) -> asyncio.Task[None]:
-        """Starts the handler on a request."""
+        """Starts a task that answers this request and the connection's next ones."""
         assert self._loop is not None
         task = self._loop.create_task(self._serve(connection, exchange))
         self._tasks.add(task)
@@ -126,6 +126,12 @@ class HttpServer:
         return task
 
     async def _serve(self, connection: Connection, exchange: Exchange) -> None:
+        following: Exchange | None = exchange
+        while following is not None:
+            await self._answer(connection, following)
+            following = await connection.next_exchange()
+
+    async def _answer(self, connection: Connection, exchange: Exchange) -> None:
         try:
             if exchange.request.is_preflight:
                 exchange.send(204, b"")

@@ -25,6 +25,8 @@ _LINGER_S = 2.0
 _MIB = 1024 * 1024
 _RESET = struct.pack("ii", 1, 0)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_VERSIONS = frozenset({"1.1", "1.0"})
+_METHODS = {name.encode(): name for name in ("GET", "POST", "HEAD", "OPTIONS", "DELETE", "PUT")}
 _UPGRADE_HEADERS = frozenset({b"upgrade", b"connection", b"http2-settings"})
 
 
@@ -64,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._peer = ""
         self._exchange: Exchange | None = None
         self._task: asyncio.Task[None] | None = None
+        self._next: asyncio.Future[Exchange | None] | None = None
         self._queue: deque[Exchange | _Refused] = deque()
         self._is_reading_paused = False
         self._is_write_paused = False
@@ -73,8 +76,9 @@ class Connection(asyncio.Protocol):
         self._in_request = False
         self._in_head = False
         self._raw_bytes = 0
-        self._head_bytes = 0
+        self._trailer_bytes = 0
         self._url = b""
+        self._path = self._query = self._method = self._version = ""
         self._headers: list[tuple[bytes, bytes]] = []
         self._body: list[bytes] = []
         self._body_bytes = 0
@@ -140,6 +144,9 @@ class Connection(asyncio.Protocol):
         self._server.forget(self)
         exchange, task = self._exchange, self._task
         self._exchange = None
+        if self._next is not None:
+            self._next.set_result(None)
+            self._next = None
         if exchange is not None:
             exchange.set_gone()
             if task is not None and not exchange.is_finished:
@@ -150,6 +157,19 @@ class Connection(asyncio.Protocol):
     @property
     def is_answering(self) -> bool:
         return self._exchange is not None
+
+    async def next_exchange(self) -> Exchange | None:
+        """Waits for the connection's next request; None when this task is needed no longer.
+
+        One task serves a connection's requests one after another: a task for each would cost more
+        than the request's own way through us. A request that comes while the task still tidies up
+        after the last one gets a new task.
+        """
+        if self._is_ending or self._exchange is not None or self._next is not None:
+            return None
+        self._next = asyncio.get_running_loop().create_future()
+        self._task = asyncio.current_task()
+        return await self._next
 
     def expire(self) -> None:
         """The deadline passed: a half-sent request is told so, everything else is closed."""
@@ -195,17 +215,17 @@ class Connection(asyncio.Protocol):
         self._url = b""
         self._headers = []
         self._body = []
-        self._head_bytes = self._body_bytes = self._raw_bytes = 0
+        self._trailer_bytes = self._body_bytes = self._raw_bytes = 0
 
     def on_url(self, url: bytes) -> None:
         self._url += url
-        self._head_bytes += len(url)
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value) + 4
         if self._in_head:
             self._headers.append((name.lower(), value))
-        elif self._head_bytes > self._limits.header_bytes and not self._is_ending:
+            return
+        self._trailer_bytes += len(name) + len(value) + 4
+        if self._trailer_bytes > self._limits.header_bytes and not self._is_ending:
             self._refuse(_too_large(431, "trailers", self._limits.header_bytes))
 
     def on_headers_complete(self) -> None:
@@ -213,11 +233,15 @@ class Connection(asyncio.Protocol):
         self._raw_bytes = 0
         if self._is_ending:
             return
+        parser = self._parser
+        method = parser.get_method()
+        self._method = _METHODS.get(method) or method.decode("ascii")
+        self._version = parser.get_http_version()
         refusal = self._check_head()
         if refusal is not None:
             self._refuse(refusal)
             return
-        if self._parser.should_upgrade():
+        if parser.should_upgrade():
             self._is_upgrade = True
 
     def on_body(self, body: bytes) -> None:
@@ -234,27 +258,25 @@ class Connection(asyncio.Protocol):
         self._in_request = False
         self._wants_continue = False
         body = self._body
-        url = self._url.decode("ascii")
-        path, _, query = url.partition("?")
-        parser = self._parser
+        access = self._access
         exchange = Exchange(
             Request(
-                parser.get_method().decode("ascii"),
-                path,
-                query,
+                self._method,
+                self._path,
+                self._query,
                 self._headers,
                 body[0] if len(body) == 1 else b"".join(body),
                 self._peer,
-                is_admin=self._access.is_admin,
-                is_preflight=self._access.is_preflight,
+                is_admin=access.is_admin,
+                is_preflight=access.is_preflight,
             ),
             self._transport.write,
             self._answered,
             self.reset,
-            is_kept=parser.should_keep_alive(),
-            is_old=parser.get_http_version() == "1.0",
+            is_kept=self._parser.should_keep_alive(),
+            is_old=self._version == "1.0",
         )
-        for name, value in self._access.headers:
+        for name, value in access.headers:
             exchange.add_header(name, value)
         if self._exchange is not None:
             self._enqueue(exchange)
@@ -280,10 +302,10 @@ class Connection(asyncio.Protocol):
         if self._is_ending or not self._is_upgrade:
             return
         self._is_upgrade = False
-        if self._parser.get_method() == b"CONNECT":
+        if self._method == "CONNECT":
             self._refuse(RequestInvalid("This is no proxy.", status=405))
             return
-        lines = [b"%b %b HTTP/1.1" % (self._parser.get_method(), self._url)]
+        lines = [b"%b %b HTTP/1.1" % (self._method.encode(), self._url)]
         lines += [b"%b: %b" % pair for pair in self._headers if pair[0] not in _UPGRADE_HEADERS]
         self._parser = httptools.HttpRequestParser(self)
         self._feed(b"\r\n".join(lines) + b"\r\n\r\n")
@@ -292,29 +314,38 @@ class Connection(asyncio.Protocol):
 
     def _check_head(self) -> CoolheadError | None:
         limits = self._limits
-        if self._head_bytes > limits.header_bytes:
-            return _too_large(431, "headers", limits.header_bytes)
-        if len(self._headers) > limits.header_count:
+        headers = self._headers
+        if len(headers) > limits.header_count:
             return RequestInvalid(
                 f"The request has more than {limits.header_count} headers.", status=431
             )
-        if self._parser.get_http_version() not in {"1.1", "1.0"}:
+        head_bytes = len(self._url) + 4 * len(headers)
+        for pair in headers:
+            head_bytes += len(pair[0]) + len(pair[1])
+        if head_bytes > limits.header_bytes:
+            return _too_large(431, "headers", limits.header_bytes)
+        if self._version not in _VERSIONS:
             return RequestInvalid("Only HTTP/1.1 and HTTP/1.0 are spoken here.", status=505)
         if not self._url.startswith(b"/") or not self._url.isascii():
             return RequestInvalid("The path of a request must start with '/' and be ASCII.")
-        path = self._url.partition(b"?")[0].decode("ascii")
-        self._access = self._server.access.judge(
-            self._parser.get_method().decode("ascii"), path, self._headers, self._peer
+        self._path, _, self._query = self._url.decode("ascii").partition("?")
+        fields = dict(headers)
+        hosts = 1
+        if len(fields) != len(headers):
+            hosts = sum(name == b"host" for name, _ in headers)
+        access = self._access = self._server.access.judge(
+            self._method, self._path, fields, self._peer, hosts=hosts
         )
-        if self._access.error is not None:
-            return self._access.error
-        for name, value in self._headers:
-            if name == b"content-length":
-                if int(value) > limits.body_bytes:
-                    return _too_large(413, "body", limits.body_bytes)
-                self.deadline += int(value) / _MIB
-            elif name == b"expect" and value.lower() == b"100-continue":
-                self._wants_continue = True
+        if access.error is not None:
+            return access.error
+        length = fields.get(b"content-length")
+        if length is not None:
+            body_bytes = int(length)
+            if body_bytes > limits.body_bytes:
+                return _too_large(413, "body", limits.body_bytes)
+            self.deadline += body_bytes / _MIB
+        if b"expect" in fields and fields[b"expect"].lower() == b"100-continue":
+            self._wants_continue = True
         if self._wants_continue and self._exchange is None:
             self._transport.write(_CONTINUE)
             self._wants_continue = False
@@ -326,7 +357,12 @@ class Connection(asyncio.Protocol):
             exchange.is_paused = True
         else:
             self.deadline = NEVER
-        self._task = self._server.begin(self, exchange)
+        waiter = self._next
+        if waiter is not None:
+            self._next = None
+            waiter.set_result(exchange)
+        else:
+            self._task = self._server.begin(self, exchange)
 
     def _enqueue(self, answer: Exchange | _Refused) -> None:
         self._queue.append(answer)
@@ -336,7 +372,7 @@ class Connection(asyncio.Protocol):
 
     def _answered(self, is_kept: bool) -> None:
         """The current answer is written; on to the next, or wait for one."""
-        self._exchange = self._task = None
+        self._exchange = None
         if not is_kept or self._transport.is_closing():
             self._is_ending = True
             self._queue.clear()

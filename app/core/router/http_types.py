@@ -90,6 +90,23 @@ class ClientGoneError(Exception):
     """The client left; raised by writes. There is nobody left to tell."""
 
 
+_HEADS: dict[tuple[int, tuple[tuple[bytes, bytes], ...]], bytes] = {}
+"""Status lines with headers that were sent before; few, and emptied when they are many."""
+
+
+def _head_of(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
+    """Status line and headers, without the length and the empty line."""
+    parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status]
+    parts += [b"%b: %b\r\n" % pair for pair in headers]
+    if status not in _WITHOUT_BODY and all(name != b"content-type" for name, _ in headers):
+        parts.append(_JSON_LINE)
+    head = b"".join(parts)
+    if len(_HEADS) >= 256:
+        _HEADS.clear()
+    _HEADS[status, headers] = head
+    return head
+
+
 class Exchange:
     """A request and the answer to it. The handler's task is cancelled when the client leaves.
 
@@ -155,7 +172,7 @@ class Exchange:
         self._is_silent = request.method == "HEAD"
         self._is_chunked = False
         self._head = b""
-        self._extra = b""
+        self._extra: tuple[tuple[bytes, bytes], ...] = ()
         self._client_gone: asyncio.Future[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -170,7 +187,7 @@ class Exchange:
 
     def add_header(self, name: bytes, value: bytes) -> None:
         """A header that goes out with whatever answer is given later."""
-        self._extra += b"%b: %b\r\n" % (name, value)
+        self._extra = (*self._extra, (name, value))
 
     def send(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
         """The whole answer; content length is added. Content type is JSON unless in `headers`."""
@@ -191,32 +208,28 @@ class Exchange:
             raise ClientGoneError
         self.is_started = True
         self.status = status
-        parts = [_STATUS_LINES.get(status) or b"HTTP/1.1 %d Status\r\n" % status]
-        has_type = False
-        for name, value in headers:
-            parts.append(b"%b: %b\r\n" % (name, value))
-            has_type = has_type or name == b"content-type"
+        if self._extra or type(headers) is not tuple:
+            headers = (*headers, *self._extra)
+        key = (status, headers)
+        known = _HEADS.get(key)
+        if known is None:
+            known = _head_of(status, headers)
         if status in _WITHOUT_BODY:
             self._is_silent = True
-        else:
-            if not has_type:
-                parts.append(_JSON_LINE)
-            if length is not None:
-                parts.append(b"content-length: %d\r\n" % length)
-            elif self._is_old:
-                self.is_kept = False
-            else:
-                self._is_chunked = not self._is_silent
-                parts.append(b"transfer-encoding: chunked\r\n")
-        if self._extra:
-            parts.append(self._extra)
-        if not self.is_kept:
-            parts.append(b"connection: close\r\n\r\n")
+            self._head = known + self._tail()
+        elif length is not None:
+            self._head = b"%bcontent-length: %d\r\n%b" % (known, length, self._tail())
         elif self._is_old:
-            parts.append(b"connection: keep-alive\r\n\r\n")
+            self.is_kept = False
+            self._head = known + self._tail()
         else:
-            parts.append(b"\r\n")
-        self._head = b"".join(parts)
+            self._is_chunked = not self._is_silent
+            self._head = b"%btransfer-encoding: chunked\r\n%b" % (known, self._tail())
+
+    def _tail(self) -> bytes:
+        if not self.is_kept:
+            return b"connection: close\r\n\r\n"
+        return b"connection: keep-alive\r\n\r\n" if self._is_old else b"\r\n"
 
     def flush(self) -> None:
         """Sends the head now, without waiting for a first write."""

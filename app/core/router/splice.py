@@ -257,7 +257,9 @@ async def splice_whole(
         WorkerBroke: when the worker's end broke; nothing has been sent then.
         ClientGoneError: when the client left.
     """
-    body = await response.read()
+    body = response.take()
+    if body is None:
+        body = await response.read()
     stats = StreamStats(bytes_sent=len(body), is_complete=True)
     own = ((b"content-type", response.content_type or b"application/json"),)
     exchange.send(response.status, body, (*own, *headers) if headers else own)

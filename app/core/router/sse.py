@@ -258,23 +258,17 @@ def _take_usage(stats: StreamStats, usage: object) -> None:
     if not isinstance(usage, dict):
         return
 
-    def number(*names: str) -> int | None:
-        for name in names:
-            value = usage.get(name)
-            if isinstance(value, int) and not isinstance(value, bool):
-                return value
-        return None
-
-    prompt = number("prompt_tokens", "input_tokens")
-    completion = number("completion_tokens", "output_tokens")
-    cached = number("cache_read_input_tokens")
-    for key in ("prompt_tokens_details", "input_tokens_details"):
-        details = usage.get(key)
-        if isinstance(details, dict) and isinstance(details.get("cached_tokens"), int):
-            cached = details["cached_tokens"]
-    if prompt is not None:
-        stats.prompt_tokens = prompt + (cached or 0 if "cache_read_input_tokens" in usage else 0)
-    if completion is not None:
+    get = usage.get
+    prompt = get("prompt_tokens", get("input_tokens"))
+    completion = get("completion_tokens", get("output_tokens"))
+    details = get("prompt_tokens_details", get("input_tokens_details"))
+    cached = get("cache_read_input_tokens")
+    if type(prompt) is int:
+        # One wire counts what it found in the cache beside the rest, the others within.
+        stats.prompt_tokens = prompt + (cached if type(cached) is int else 0)
+    if type(details) is dict:
+        cached = details.get("cached_tokens")
+    if type(completion) is int:
         stats.completion_tokens = completion
-    if cached is not None:
+    if type(cached) is int:
         stats.cached_tokens = cached

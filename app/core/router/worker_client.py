@@ -83,6 +83,9 @@ class WorkerClient:
             is_reused = connection.is_reused
             try:
                 return await connection.ask(head, body, is_head=method == "HEAD")
+            except asyncio.CancelledError:
+                connection.drop()
+                raise
             except WorkerBroke:
                 if not is_reused or connection.has_answered or self.is_closed:
                     raise
@@ -167,8 +170,8 @@ class _Connection(asyncio.Protocol):
         self.has_answered = False
         self.is_usable = False
 
-    async def ask(self, head: bytes, body: bytes, *, is_head: bool) -> WorkerResponse:
-        """Writes a request and waits for the answer's head."""
+    def ask(self, head: bytes, body: bytes, *, is_head: bool) -> "asyncio.Future[WorkerResponse]":
+        """Writes a request; the future has the answer's head."""
         waiter: asyncio.Future[WorkerResponse] = self._loop.create_future()
         self._waiter = waiter
         self.has_answered = False
@@ -177,11 +180,7 @@ class _Connection(asyncio.Protocol):
             self._transport.write(head + body)
         else:
             self._transport.writelines((head, body))
-        try:
-            return await waiter
-        except asyncio.CancelledError:
-            self.drop()
-            raise
+        return waiter
 
     def drop(self) -> None:
         """Closes at once; the worker takes that for a cancel."""

@@ -98,7 +98,8 @@ class WorkerResponse:
         Raises:
             WorkerBroke: when the connection breaks first, or the body is larger than `max_bytes`.
         """
-        if not self.is_complete:
+        taken = self.take()
+        if taken is None:
             whole: list[bytes] = []
             size_bytes = 0
             async for piece in self:
@@ -111,8 +112,18 @@ class WorkerResponse:
                         BreakPoint.MID_BODY,
                     )
             return b"".join(whole)
+        return taken
+
+    def take(self) -> bytes | None:
+        """The whole body if it has arrived, else None.
+
+        Raises:
+            WorkerBroke: when the connection broke.
+        """
         if self._error is not None:
             raise self._error
+        if not self.is_complete:
+            return None
         pieces, self._pieces = self._pieces, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
