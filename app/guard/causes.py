@@ -34,12 +34,14 @@ class KillRecord:
 
     Attributes:
         oom_kills: the group's counter just before our signal: above 0, the kernel was first.
+        at_s: monotonic, when the signal was sent.
     """
 
     cause: ExitCause
     sentence: str
     oom_kills: int = -1
     line_bytes: int = 0
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

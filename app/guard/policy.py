@@ -31,11 +31,11 @@ _FOR_ALL = ""
 class _Cancel:
     """A cancel, or the going of an idle worker, that was asked for.
 
-    `settled_s` is set by the app's answer; `cause` is what a passed deadline is called.
+    `settled_s` is set by the app's answer.
     """
 
-    cause: ExitCause
     deadline_s: float
+    was_busy: bool
     settled_s: float | None = None
 
 
@@ -227,7 +227,7 @@ class Policy:
         if signal is None:
             return
         if signal.level is PressureLevel.KILL:
-            self._stop_victim(signal, signal.cause, reading, actions)
+            self._stop_victim(signal, reading, actions)
             return
         if self._cancel is None:
             self._ask_cancel(signal, reading, actions)
@@ -239,19 +239,23 @@ class Policy:
                 self._ask_cancel(signal, reading, actions)
             return
         if reading.at_s >= self._cancel.deadline_s:
-            cause, self._cancel = self._cancel.cause, None
-            self._stop_victim(signal, cause, reading, actions)
+            was_busy, self._cancel = self._cancel.was_busy, None
+            self._stop_victim(signal, reading, actions, was_busy=was_busy)
 
     def _ask_cancel(self, signal: Signal, reading: Reading, actions: list[Action]) -> None:
         concerned = [
             worker for worker in reading.workers if signal.worker_id in {_FOR_ALL, worker.worker_id}
         ]
+        if self._victim(signal, reading) is None:
+            # No end of ours would help, so no answer is given up either.
+            self._blame(signal, reading, actions)
+            return
+        lines = self._lines
         if all(worker.is_idle for worker in concerned):
             # Nothing to cancel: `_unload` has asked them to go, and they have this long.
-            self._cancel = _Cancel(signal.cause, reading.at_s + self._lines.unload_deadline_s)
+            self._cancel = _Cancel(reading.at_s + lines.unload_deadline_s, was_busy=False)
             return
-        deadline_s = self._lines.cancel_deadline_s
-        self._cancel = _Cancel(ExitCause.CANCEL_TIMED_OUT, reading.at_s + deadline_s)
+        self._cancel = _Cancel(reading.at_s + lines.cancel_deadline_s, was_busy=True)
         actions.append(
             Action(
                 "cancel_newest",
@@ -260,29 +264,42 @@ class Policy:
                 signal.cause,
                 signal.worker_id,
                 signal.needed_bytes,
-                deadline_s,
+                lines.cancel_deadline_s,
             )
         )
 
-    def _stop_victim(
-        self, signal: Signal, cause: ExitCause, reading: Reading, actions: list[Action]
-    ) -> None:
-        victim: WorkerReading | None
+    def _victim(self, signal: Signal, reading: Reading) -> WorkerReading | None:
         if signal.worker_id:
-            victim = next(one for one in reading.workers if one.worker_id == signal.worker_id)
-        else:
-            victim = choose_victim(reading.workers, reading.available_bytes, signal.line_bytes)
+            return next(one for one in reading.workers if one.worker_id == signal.worker_id)
+        return choose_victim(reading.workers, reading.available_bytes, signal.line_bytes)
+
+    def _blame(self, signal: Signal, reading: Reading, actions: list[Action]) -> None:
+        """Once an episode: it is not us, and who it is as far as that is known."""
+        if reading.workers and not self._has_blamed:
+            self._has_blamed = True
+            sentence = sentences.not_ours(reading, signal.line_bytes)
+            actions.append(Action("ask_user", self.level, sentence, signal.cause))
+
+    def _stop_victim(
+        self,
+        signal: Signal,
+        reading: Reading,
+        actions: list[Action],
+        *,
+        was_busy: bool = False,
+    ) -> None:
+        """`was_busy`: it was given the time to end its answer, and did not."""
+        victim = self._victim(signal, reading)
         if victim is None:
-            if reading.workers and not self._has_blamed:
-                self._has_blamed = True
-                sentence = sentences.not_ours(reading, signal.line_bytes)
-                actions.append(Action("ask_user", self.level, sentence, signal.cause))
+            self._blame(signal, reading, actions)
             return
-        why = signal.sentence
+        cause, why = signal.cause, signal.sentence
         if not signal.worker_id:
             why = f"{why} {sentences.gives_back(victim)}"
-        if cause is ExitCause.CANCEL_TIMED_OUT:
+        if was_busy:
             sentence = sentences.not_cancelled(victim, why, self._lines.cancel_deadline_s)
+            # What a worker does itself is the better name; the machine's need is not its doing.
+            cause = cause if signal.worker_id else ExitCause.CANCEL_TIMED_OUT
         else:
             sentence = sentences.stopped(victim, why)
         self._stop(signal, cause, sentence, victim.worker_id, reading, actions)

@@ -132,6 +132,8 @@ class Evidence(msgspec.Struct, frozen=True):
     exit_code: int | None = None
     exit_signal: int | None = None
     kernel_oom_kills: int = 0
+    killed_at_s: float = 0.0
+    """Monotonic, when the guard sent its signal; 0 when it sent none."""
     note: str = ""
 
 

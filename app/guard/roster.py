@@ -91,10 +91,10 @@ class RosterEntry:
             self.history.popleft()
         return reading
 
-    def end(self, record: KillRecord, oom_kills: int) -> None:
+    def end(self, record: KillRecord, oom_kills: int, at_s: float) -> None:
         """Notes why we end it; the first reason stays."""
         if self.record is None:
-            self.record = replace(record, oom_kills=oom_kills)
+            self.record = replace(record, oom_kills=oom_kills, at_s=at_s)
 
     def exited(
         self, status: ExitStatus, machine: MachineMemory, machine_oom_kills_delta: int
@@ -125,6 +125,7 @@ class RosterEntry:
                 exit_code=status.exit_code,
                 exit_signal=status.exit_signal,
                 kernel_oom_kills=max(status.group_oom_kills, machine_oom_kills_delta, 0),
+                killed_at_s=record.at_s if record else 0.0,
                 note=found.note,
             ),
             samples=list(self.history),

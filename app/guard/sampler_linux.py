@@ -7,7 +7,6 @@ was mapped shared. psutil is not used here: it opens files anew and cannot tell 
 
 import contextlib
 import os
-import re
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +16,6 @@ from app.guard.child import Child, MachineMemory, WorkerMemory
 
 TREE_S = 1.0
 """How often a worker's tree is looked up anew; workers are single processes as a rule."""
-_STATUS = re.compile(rb"^(VmRSS|RssAnon|RssFile|RssShmem|VmSwap):\s+(\d+) kB", re.MULTILINE)
-_MEMINFO = re.compile(
-    rb"^(MemTotal|MemFree|MemAvailable|Cached|SwapTotal|SwapFree):\s+(\d+) kB", re.MULTILINE
-)
-_VMSTAT = re.compile(
-    rb"^(workingset_refault_file|workingset_refault|pswpout|oom_kill) (\d+)", re.MULTILINE
-)
-_GROUP = re.compile(rb"^(?:total_)?workingset_refault_file (\d+)", re.MULTILINE)
-_READ = re.compile(rb"^read_bytes: (\d+)", re.MULTILINE)
-_PSI = re.compile(rb"^(some|full) .*total=(\d+)", re.MULTILINE)
 _BUFFER_BYTES = 16384
 
 
@@ -46,6 +35,20 @@ def read_quietly(fd: int) -> bytes:
         return os.pread(fd, _BUFFER_BYTES, 0)
     except OSError:
         return b""
+
+
+def number_after(text: bytes, key: bytes, default: int = -1) -> int:
+    """The number behind a key; several times faster here than a regular expression."""
+    at = text.find(key)
+    if at < 0:
+        return default
+    digits = text[at + len(key) : at + len(key) + 32].split(None, 1)
+    return int(digits[0]) if digits and digits[0].isdigit() else default
+
+
+def kib_after(text: bytes, key: bytes) -> int:
+    """The same for a line in kB, in bytes; 0 where the line is missing."""
+    return number_after(text, key, 0) * 1024
 
 
 @dataclass(slots=True)
@@ -82,17 +85,17 @@ class LinuxSampler:
         self._last_slow: tuple[float, float, int, int, int] = (-1.0, -1.0, -1, 0, -1)
 
     def machine(self, *, slow: bool) -> MachineMemory:
-        info = {
-            name: int(kib) * 1024 for name, kib in _MEMINFO.findall(read_quietly(self._meminfo))
-        }
+        info = read_quietly(self._meminfo)
         if slow:
             self._last_slow = self._read_slow()
         some_s, full_s, refault_bytes, swapped, oom_kills = self._last_slow
-        available = info.get(b"MemAvailable", info.get(b"MemFree", 0) + info.get(b"Cached", 0))
+        available = number_after(info, b"MemAvailable:")
+        if available < 0:  # kernels before 3.14
+            available = (kib_after(info, b"MemFree:") + kib_after(info, b"\nCached:")) // 1024
         return MachineMemory(
-            available_bytes=available,
-            total_bytes=info.get(b"MemTotal", 0),
-            swap_used_bytes=info.get(b"SwapTotal", 0) - info.get(b"SwapFree", 0),
+            available_bytes=available * 1024,
+            total_bytes=kib_after(info, b"MemTotal:"),
+            swap_used_bytes=kib_after(info, b"SwapTotal:") - kib_after(info, b"SwapFree:"),
             psi_some_s=some_s,
             psi_full_s=full_s,
             refault_bytes=refault_bytes,
@@ -101,16 +104,19 @@ class LinuxSampler:
         )
 
     def _read_slow(self) -> tuple[float, float, int, int, int]:
-        psi = {name: int(us) / 1e6 for name, us in _PSI.findall(read_quietly(self._psi))}
-        stat = {name: int(value) for name, value in _VMSTAT.findall(read_quietly(self._vmstat))}
+        psi = read_quietly(self._psi)
+        stat = read_quietly(self._vmstat)
         # Kernels before 5.9 count all refaults as one.
-        refaults = stat.get(b"workingset_refault_file", stat.get(b"workingset_refault", -1))
+        refaults = number_after(stat, b"\nworkingset_refault_file ")
+        if refaults < 0:
+            refaults = number_after(stat, b"\nworkingset_refault ")
+        full = psi.find(b"full ")
         return (
-            psi.get(b"some", -1.0),
-            psi.get(b"full", -1.0),
+            _stall_s(psi[:full]) if full >= 0 else -1.0,
+            _stall_s(psi[full:]) if full >= 0 else -1.0,
             refaults * self._page_bytes if refaults >= 0 else -1,
-            stat.get(b"pswpout", 0),
-            stat.get(b"oom_kill", -1),
+            number_after(stat, b"\npswpout ", 0),
+            number_after(stat, b"\noom_kill "),
         )
 
     def watch(self, child: Child) -> None:
@@ -165,34 +171,36 @@ class LinuxSampler:
         own = mapped = swap = resident = 0
         alive = False
         for fd in watched.status.values():
-            found = dict(_STATUS.findall(read_quietly(fd)))
-            if not found:
-                continue  # a zombie has no memory lines
+            text = read_quietly(fd)
+            rss = kib_after(text, b"VmRSS:")
+            if not rss:
+                continue  # a zombie has no memory
             alive = True
-            swapped = int(found.get(b"VmSwap", 0))
-            own += int(found.get(b"RssAnon", 0)) + int(found.get(b"RssShmem", 0)) + swapped
-            mapped += int(found.get(b"RssFile", 0))
+            swapped = kib_after(text, b"VmSwap:")
+            own += kib_after(text, b"RssAnon:") + kib_after(text, b"RssShmem:") + swapped
+            mapped += kib_after(text, b"RssFile:")
             swap += swapped
-            resident += int(found.get(b"VmRSS", 0))
+            resident += rss
         if not alive:
             return None
         return WorkerMemory(
-            own_bytes=own * 1024,
-            mapped_bytes=mapped * 1024,
-            swap_bytes=swap * 1024,
-            resident_bytes=resident * 1024,
+            own_bytes=own,
+            mapped_bytes=mapped,
+            swap_bytes=swap,
+            resident_bytes=resident,
             read_bytes=self._read_bytes(watched) if slow else -1,
             refault_bytes=self._group_refaults(watched) if slow else -1,
         )
 
     def _read_bytes(self, watched: _Watched) -> int:
-        found = [_READ.search(read_quietly(fd)) for fd in watched.io.values()]
-        numbers = [int(match.group(1)) for match in found if match]
-        return sum(numbers) if numbers else -1
+        numbers = [number_after(read_quietly(fd), b"\nread_bytes: ") for fd in watched.io.values()]
+        known = [number for number in numbers if number >= 0]
+        return sum(known) if known else -1
 
     def _group_refaults(self, watched: _Watched) -> int:
-        match = _GROUP.search(read_quietly(watched.group_stat))
-        return int(match.group(1)) * self._page_bytes if match else -1
+        text = read_quietly(watched.group_stat)
+        pages = number_after(text, b"\nworkingset_refault_file ")
+        return pages * self._page_bytes if pages >= 0 else -1
 
     def close(self) -> None:
         """Closes every descriptor."""
@@ -202,3 +210,7 @@ class LinuxSampler:
             if fd >= 0:
                 os.close(fd)
         self._meminfo = self._vmstat = self._psi = -1
+
+
+def _stall_s(line: bytes) -> float:
+    return number_after(line, b"total=") / 1e6

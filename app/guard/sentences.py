@@ -111,6 +111,16 @@ def relieved(reading: Reading) -> str:
     return f"Memory is fine again: {available(reading)}."
 
 
+def asked_to_stop(model: str, cause: ExitCause) -> str:
+    """For a worker that the app had us stop without words of its own."""
+    why = {
+        ExitCause.STOPPED_BY_USER: "as you asked",
+        ExitCause.UNLOADED: "to give its memory back",
+        ExitCause.APP_GONE: "as Coolhead ended",
+    }
+    return f"{model} was stopped {why.get(cause, f'({cause})')}."
+
+
 def exited(model: str, cause: ExitCause, status: ExitStatus, note: str, limit_bytes: int) -> str:
     """For a worker that the guard did not stop itself."""
     if cause is ExitCause.KERNEL_OOM:

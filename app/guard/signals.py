@@ -182,6 +182,7 @@ class Signals:
                     level,
                     ExitCause.MACHINE_MEMORY_LOW,
                     sentence,
+                    line_bytes=int(reading.total_bytes * lines.psi_full_percent / 100),
                     needed_bytes=max(needed - reading.available_bytes, 1),
                 )
             )
@@ -189,6 +190,8 @@ class Signals:
 
     def _stalled(self, until_s: float, column: int) -> float:
         """Seconds of stall in the window that ends at `until_s`."""
+        if not self._psi or self._psi[0][column] == self._psi[-1][column]:
+            return 0.0
         inside = [
             point
             for point in self._psi
@@ -258,6 +261,8 @@ class Signals:
 
     def _swap(self, worker: WorkerReading, track: _Track, found: list[Signal]) -> bool:
         """What went to swap lately: pages that have been there for long harm no one."""
+        if not worker.swap_bytes:
+            return True
         least = min((point.swap_bytes for point in track.points), default=worker.swap_bytes)
         grown = worker.swap_bytes - least
         if grown < self._lines.swap_elevated_bytes:
@@ -302,6 +307,9 @@ class Signals:
 
     def _wasted(self, track: _Track, at_s: float, window_s: float) -> float:
         """Bytes a second that the worker read again without holding more; 0 where unknown."""
+        # The usual case is cheap: nothing was read again in all the seconds that are kept.
+        if not track.points or track.points[0].refault_bytes == track.points[-1].refault_bytes:
+            return 0.0
         inside = [point for point in track.points if point.at_s >= at_s - window_s - 0.03]
         if len(inside) < 2 or inside[-1].at_s - inside[0].at_s < window_s * _CUT_SHORT:
             return 0.0

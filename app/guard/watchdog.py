@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from app.core.lifecycle import ExitCause
-from app.guard import cadence
+from app.guard import cadence, sentences
 from app.guard.causes import KillRecord
 from app.guard.child import ExitStatus, Sampler, Spawner, SpawnFailed
 from app.guard.link import GuardLink, LinkClosed, Packet, close_descriptors
@@ -43,9 +43,11 @@ from app.guard.reader import NO_READER, STALE_S, SlowReader, SlowReading
 from app.guard.readings import Action, Reading, WorkerReading
 from app.guard.roster import RosterEntry
 
-SLOW_S = 0.05
-"""Pressure, refaults and read bytes are not read more often than this."""
+SLOW_S = 0.1
+"""Pressure, refaults and read bytes are not read more often: their windows are 300 ms and longer."""
+SLOW_IDLE_S = 1.0
 SAMPLES_S = 0.25
+SAMPLES_IDLE_S = 1.0
 LAUNCH_DEADLINE_S = 15.0
 """From the fork to the engine's first instruction; a stuck system bus costs at most this."""
 END_DEADLINE_S = 5.0
@@ -112,6 +114,11 @@ class Watchdog:
             self._sample()
             self._next_sample_s = self._now() + self._period_s
 
+    @property
+    def _is_idle(self) -> bool:
+        lines = self._options.lines
+        return self._period_s >= lines.period_idle_s and self._policy.level == 0
+
     def _handles(self) -> list[int]:
         children = [worker.child for worker in self._workers.values()]
         return [child.handle for child in children] + [
@@ -138,7 +145,7 @@ class Watchdog:
         close_descriptors(packet.descriptors)
         if isinstance(message, Kill) and message.worker_id in self._workers:
             worker = self._workers[message.worker_id]
-            sentence = message.note or f"{worker.name} was stopped ({message.cause})."
+            sentence = message.note or sentences.asked_to_stop(worker.name, message.cause)
             self._kill(worker, KillRecord(message.cause, sentence))
         elif isinstance(message, Activity) and message.worker_id in self._workers:
             self._workers[message.worker_id].activity = message
@@ -195,7 +202,7 @@ class Watchdog:
     # -- ending -----------------------------------------------------------------------------------
 
     def _kill(self, worker: RosterEntry, record: KillRecord) -> None:
-        worker.end(record, self._spawner.oom_kills(worker.child))
+        worker.end(record, self._spawner.oom_kills(worker.child), self._now())
         # Freeing its memory for it takes our time, in which no one else is watched.
         self._spawner.kill(worker.child, release=len(self._workers) == 1)
 
@@ -237,7 +244,8 @@ class Watchdog:
     def _sample(self) -> None:
         """One look, one decision, and the time until the next."""
         at_s = self._now()
-        is_slow = at_s - self._slow_s >= SLOW_S * LATE_BY
+        slow_s = SLOW_IDLE_S if self._is_idle else SLOW_S
+        is_slow = at_s - self._slow_s >= slow_s * LATE_BY
         if is_slow:
             self._slow_s = at_s
         reading = self._read(at_s, is_slow=is_slow)
@@ -304,7 +312,8 @@ class Watchdog:
         if reading.at_s - self._heartbeat_s >= HEARTBEAT_S * LATE_BY:
             self._heartbeat_s = reading.at_s
             self._send(Heartbeat(reading.at_s), may_drop=True)
-        if not reading.workers or reading.at_s - self._samples_s < SAMPLES_S * LATE_BY:
+        samples_s = SAMPLES_IDLE_S if self._is_idle else SAMPLES_S
+        if not reading.workers or reading.at_s - self._samples_s < samples_s * LATE_BY:
             return
         self._samples_s = reading.at_s
         samples = Samples(

@@ -9,14 +9,39 @@ import argparse
 import mmap
 import os
 import signal
+import struct
 import sys
 import time
+from pathlib import Path
 
 STEP = 4 * 1024 * 1024
 MIB = 1024 * 1024
 
 
-def take(kind: str, mib: int, rate: float, path: str) -> mmap.mmap:
+class Progress:
+    """Says in a small shared file how far we are: bytes touched, own memory before, cap crossed at."""
+
+    def __init__(self, path: str, cap: int) -> None:
+        self._view = None
+        self._cap = cap
+        if not path:
+            return
+        with Path(path).open("r+b") as file:
+            self._view = mmap.mmap(file.fileno(), 24)
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("RssAnon"):
+                self._before = int(line.split()[1]) * 1024
+        self._crossed = 0
+
+    def note(self, done: int) -> None:
+        if self._view is None:
+            return
+        if self._cap and not self._crossed and done + self._before >= self._cap:
+            self._crossed = time.monotonic_ns()
+        self._view[:] = struct.pack("<QQQ", done, self._before, self._crossed)
+
+
+def take(kind: str, mib: int, rate: float, path: str, progress: Progress) -> mmap.mmap:
     """Touches `mib` in small steps, no faster than `rate` MiB/s (0: as fast as it goes)."""
     want = mib * MIB
     if kind == "file":
@@ -33,6 +58,7 @@ def take(kind: str, mib: int, rate: float, path: str) -> mmap.mmap:
         size = min(STEP, want - done)
         memory[done : done + size] = block[:size]
         done += size
+        progress.note(done)
         if rate:
             ahead = done / (rate * MIB) - (time.monotonic() - start)
             if ahead > 0:
@@ -50,8 +76,11 @@ def main() -> None:
     parser.add_argument("--code", type=int, default=0)
     parser.add_argument("--wait-for-line", action="store_true")
     parser.add_argument("--file", default="")
+    parser.add_argument("--progress", default="", help="a file of 24 bytes")
+    parser.add_argument("--cap", type=int, default=0, help="bytes, for the moment it is crossed")
     parser.add_argument("--fork", action="store_true", help="hold it in a child of our own")
     arguments = parser.parse_args()
+    progress = Progress(arguments.progress, arguments.cap)
     print("ready", flush=True)
     if arguments.wait_for_line:
         sys.stdin.readline()
@@ -59,7 +88,7 @@ def main() -> None:
         time.sleep(arguments.hold)
         os._exit(0)
     try:
-        memory = take(arguments.kind, arguments.mib, arguments.rate, arguments.file)
+        memory = take(arguments.kind, arguments.mib, arguments.rate, arguments.file, progress)
     except (MemoryError, OSError) as error:
         print(f"refused: {error}", flush=True)
         os._exit(12)

@@ -345,8 +345,24 @@ def test_policy_swapping_worker_is_cancelled_and_then_stopped() -> None:
     assert actions[0].cause is ExitCause.SWAPPING
     assert actions[0].worker_id == "w"
     killed = run.hold(0.6, much)
-    assert killed[0].cause is ExitCause.CANCEL_TIMED_OUT
+    assert killed[0].cause is ExitCause.SWAPPING
+    assert "did not end" in killed[0].sentence
     assert "went to swap" in killed[0].sentence
+
+
+def test_policy_no_answer_is_given_up_where_no_end_of_ours_would_help() -> None:
+    run = Run()
+    low = {"available": CRITICAL_LINE - 400 * MIB}
+    actions = run.hold(5, worker(own_mib=100), **low)
+    assert steps(actions) == ["close_admission", "drop_caches", "ask_user"]
+
+
+def test_policy_victim_that_shrank_under_the_line_meanwhile_is_spared() -> None:
+    run = Run()
+    low = {"available": CRITICAL_LINE - 400 * MIB}
+    assert run.feed(worker(own_mib=900), **low)[-1].step == "cancel_newest"
+    actions = run.hold(1, worker(own_mib=100), **low)
+    assert steps(actions) == ["ask_user"]
 
 
 def test_policy_pages_that_were_swapped_long_ago_are_no_signal() -> None:

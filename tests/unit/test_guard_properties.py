@@ -63,7 +63,7 @@ def kills(actions: list[Action]) -> set[str]:
 
 
 @given(readings())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_policy_names_only_workers_of_ours_and_never_one_that_is_ending(
     series: list[Reading],
 ) -> None:
@@ -80,7 +80,7 @@ def test_policy_names_only_workers_of_ours_and_never_one_that_is_ending(
 
 
 @given(st.lists(st.tuples(st.integers(0, GIB), st.floats(0.02, 100)), max_size=30), st.booleans())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_policy_never_kills_a_worker_within_its_plan_while_the_machine_is_fine(
     series: list[tuple[int, float]], loading: bool
 ) -> None:
@@ -104,7 +104,7 @@ def test_policy_never_kills_a_worker_within_its_plan_while_the_machine_is_fine(
 
 
 @given(readings(), st.integers(0, 2 * GIB), st.integers(0, TOTAL))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_policy_is_monotone_in_memory(series: list[Reading], more: int, less: int) -> None:
     """More taken and less available never make the same history's answer milder."""
     mild, harsh = Policy(Lines()), Policy(Lines())
@@ -128,7 +128,7 @@ def test_policy_is_monotone_in_memory(series: list[Reading], more: int, less: in
 
 
 @given(readings())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_policy_machine_kill_always_helps_or_hits_who_is_over_its_plan(
     series: list[Reading],
 ) -> None:
@@ -145,6 +145,7 @@ def test_policy_machine_kill_always_helps_or_hits_who_is_over_its_plan(
 
 
 @given(readings(), st.floats(0, 8.0 * GIB))
+@settings(max_examples=30, deadline=None)
 def test_cadence_is_one_of_the_four_periods(series: list[Reading], slope: float) -> None:
     lines = Lines()
     for reading in series:
