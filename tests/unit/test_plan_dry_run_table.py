@@ -62,9 +62,24 @@ def test_gpu_rows_give_what_is_ours_not_what_is_free() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["E llama_model_load: error loading model: unknown model architecture: 'x'", "failed"]
+    ("line", "said"),
+    [
+        (
+            "0.00.1 E load: error loading model: unknown model architecture: 'x'",
+            "architecture: 'x'",
+        ),
+        ("0.00.1 D llama_init_from_model: V cache needs it; requires flash_attn", "flash_attn"),
+        ("/llama-model.cpp:1883: GGML_ASSERT(!ml.no_alloc) failed", "GGML_ASSERT"),
+    ],
 )
-def test_complaints_are_kept(line: str) -> None:
+def test_complaints_are_kept(line: str, said: str) -> None:
     breakdown = Breakdown()
     assert not breakdown.feed(line)
-    assert breakdown.complaints == [line]
+    assert said in breakdown.complaints[0]
+
+
+def test_lines_without_a_complaint_are_not_kept() -> None:
+    breakdown = Breakdown()
+    assert not breakdown.feed("0.00.1 I print_info: rope_finetuned = unknown")
+    assert not breakdown.feed("0.00.1 D create_tensor: loading tensor blk.0.failed")
+    assert breakdown.complaints == []

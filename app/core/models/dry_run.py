@@ -182,7 +182,7 @@ def _read(process: subprocess.Popen[bytes], job: bytes, breakdown: Breakdown) ->
 def _reason(spec: ModelSpec, breakdown: Breakdown, in_time: bool, deadline_s: float) -> str:
     if not in_time:
         return f"The dry run of {spec.model_id} took longer than {deadline_s:.0f} s."
-    said = breakdown.complaints[-1] if breakdown.complaints else "it printed no sums"
+    said = breakdown.complaints[0] if breakdown.complaints else "it printed no sums"
     return f"The dry run of {spec.model_id} failed: {said}"
 
 

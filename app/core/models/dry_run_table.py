@@ -16,7 +16,12 @@ _HEAD = re.compile(r"memory_breakdown_print: \| memory breakdown \[MiB\]")
 _CACHE = re.compile(r"\b(?:llama_kv_cache|llama_memory_recurrent)\w*: size = +([\d.]+) MiB")
 _COMPUTE = re.compile(r"sched_reserve: +(\S+) compute buffer size = +([\d.]+) MiB")
 _OUTPUT = re.compile(r" output buffer size = +([\d.]+) MiB")
-_COMPLAINT = re.compile(r"error|failed|unknown|unsupported|not supported", re.IGNORECASE)
+# While it measures, the engine turns its own errors into debug lines.
+_COMPLAINT = re.compile(
+    r"^(?:[\d.]+ (?:E|D) )?(?P<text>.*(?:error loading|failed|requires |not supported|unknown model).*)"
+)
+_DULL = re.compile(r"create_tensor|print_info|control token|llama_model_loader: -")
+MAX_COMPLAINTS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +48,7 @@ class Breakdown:
         rows: of the first table; later ones are the engine's own attempts to shrink.
         caches_bytes: each KV cache and recurrent state, to a hundredth of a MiB.
         computes_bytes: compute buffers by the engine's name of the memory.
-        complaints: the last lines that speak of a failure.
+        complaints: the first lines that speak of a failure; the first is the cause.
     """
 
     rows: list[Row] = field(default_factory=list)
@@ -72,8 +77,12 @@ class Breakdown:
             self.computes_bytes[found[1]] = _mib(found[2])
         elif found := _OUTPUT.search(line):
             self.output_bytes = _mib(found[1])
-        elif _COMPLAINT.search(line) and "control token" not in line:
-            self.complaints = [*self.complaints[-4:], line.strip()[:300]]
+        elif (
+            len(self.complaints) < MAX_COMPLAINTS
+            and not _DULL.search(line)
+            and (found := _COMPLAINT.match(line))
+        ):
+            self.complaints.append(" ".join(found["text"].split())[:300])
         return False
 
     def _row(self, line: str) -> None:
