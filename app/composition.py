@@ -225,19 +225,27 @@ class Core:
             self._set_phase(None, "stopped by you")
 
     async def _quit(self) -> None:
+        """Whatever goes wrong on the way is logged; the app ends all the same."""
         self._set_phase(AppState.STOPPING)
         try:
             await self._endpoint.close(QUIT_DRAIN_S)
+        except CoolheadError as error:
+            _log.error("closing the endpoint: %s", error.message)
         finally:
-            await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
-            if self._ticker is not None:
-                self._ticker.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await self._ticker
-            with contextlib.suppress(OSError):
-                self._paths.endpoint_file.unlink(missing_ok=True)
-            self._set_phase(AppState.STOPPED, "stopped by you")
-            self._closed.set()
+            try:
+                await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
+            finally:
+                await self._end_picture()
+                with contextlib.suppress(OSError):
+                    self._paths.endpoint_file.unlink(missing_ok=True)
+                self._set_phase(AppState.STOPPED, "stopped by you")
+                self._closed.set()
+
+    async def _end_picture(self) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._ticker
 
     async def _apply(self, changes: dict[str, object]) -> str:
         """Checks all, saves, then carries out; says what was needed."""

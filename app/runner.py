@@ -53,7 +53,7 @@ def run_app(*, is_headless: bool, port: int | None, ends_with_stdin: bool) -> in
     with lock:
         loaded = SettingsFile(paths.settings_file).load()
         if not is_headless:
-            from app.ui.display import display_available
+            from app.core.hardware.display import display_available
 
             problem = display_available()
             if problem:

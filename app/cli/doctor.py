@@ -214,7 +214,7 @@ def _port(running: RunningApp | None, settings: Settings) -> Finding:
 
 
 def _tray() -> Finding:
-    from app.ui.display import display_available
+    from app.core.hardware.display import display_available
 
     problem = display_available()
     if problem is None:

@@ -32,7 +32,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     started = time.monotonic()
     running.call("POST", "/admin/quit", {})
-    _gone, alive = psutil.wait_procs(family, timeout=WAIT_S)
+    while (alive := [process for process in family if _runs(process)]) and (
+        time.monotonic() - started < WAIT_S
+    ):
+        time.sleep(0.02)
     if alive:
         pids = ", ".join(str(process.pid) for process in alive)
         raise CoolheadError(
@@ -40,3 +43,11 @@ def run(args: argparse.Namespace) -> int:
         )
     print(f"Stopped in {time.monotonic() - started:.1f} s.")
     return 0
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Whether it still does anything; one that only waits to be reaped by its parent does not."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

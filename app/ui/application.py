@@ -16,12 +16,12 @@ from PySide6.QtWidgets import QApplication
 from app.core.errors import DisplayMissing
 from app.core.events import Event
 from app.core.handle import Handle
+from app.core.hardware.display import display_available
 from app.core.paths import Paths
 from app.ui import qt_log, theme
 from app.ui.actions import Actions
 from app.ui.activity import ActivityLog
 from app.ui.bridge import Bridge
-from app.ui.display import display_available
 from app.ui.icons import state_icon
 from app.ui.leaving import Leaving
 from app.ui.stall_watch import StallWatch

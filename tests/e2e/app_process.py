@@ -1,5 +1,6 @@
 """A real Coolhead in a process of its own, as a user starts it; its whole family watched."""
 
+import contextlib
 import json
 import os
 import signal
@@ -71,6 +72,7 @@ class AppProcess:
         self._arguments = arguments
         self.process: subprocess.Popen[bytes]
         self.family: dict[int, psutil.Process] = {}
+        self.at_exit = contextlib.ExitStack()
 
     def __enter__(self) -> Self:
         with self.log.open("ab") as log:
@@ -101,14 +103,16 @@ class AppProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.at_exit.close()
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(BOUND_S)
             except subprocess.TimeoutExpired:
-                self.process.kill()
+                # Where every thread stands goes to its stderr, and so into the log.
+                self.process.send_signal(signal.SIGABRT)
                 self.process.wait()
-                raise
+                raise AssertionError(self.log.read_text(errors="replace")[-6000:]) from None
         self.assert_gone()
 
     def _is_up(self) -> bool:

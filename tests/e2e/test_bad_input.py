@@ -75,7 +75,7 @@ def test_bad_requests_are_named_and_the_app_goes_on(coolhead_home: Paths, smollm
 
         for name in ("broken", "notes"):
             status, answer = app.call("POST", path, {"model": name, "messages": MESSAGES})
-            assert status in {404, 500, 503}, answer
+            assert status == 422, answer
             assert name in _error(answer)["message"]
 
         assert app.chat("Hello")[0] == 200
@@ -92,7 +92,7 @@ def test_model_file_that_vanished_is_named(coolhead_home: Paths, smollm2: Path) 
         status, answer = app.call(
             "POST", "/v1/chat/completions", {"model": "gone", "messages": MESSAGES}
         )
-        assert status in {404, 503}, answer
+        assert status == 404, answer
         assert "gone" in _error(answer)["message"]
         assert app.chat("Hello")[0] == 200
         app.look()
@@ -112,7 +112,7 @@ def test_listening_beyond_loopback_is_refused(coolhead_home: Paths) -> None:
     result = run_cli("--headless", "--port", "auto", home=coolhead_home)
     assert result.returncode == 1
     assert "0.0.0.0" in result.stderr
-    assert "loopback" in result.stderr
+    assert "127.0.0.1" in result.stderr
 
 
 def test_state_folder_that_is_a_file_is_named(coolhead_home: Paths) -> None:

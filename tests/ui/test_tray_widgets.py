@@ -11,11 +11,11 @@ from pytestqt.qtbot import QtBot
 
 from app.core.events import Notice, WindowRequested
 from app.core.handle import Pause, Quit, Start, Stop
+from app.core.hardware.display import display_available
 from app.core.lifecycle import AppState
 from app.ui import qt_log
 from app.ui.actions import Actions
 from app.ui.bridge import Bridge
-from app.ui.display import display_available
 from app.ui.icons import state_icon
 from app.ui.leaving import Leaving
 from app.ui.stall_watch import StallWatch
