@@ -367,13 +367,13 @@ def test_unload_idle_takes_the_least_recently_used_and_never_a_busy_one() -> Non
 def test_unload_memory_is_seen_back_before_the_next_load() -> None:
     async def story(bench: Bench) -> None:
         ready = await bench.supervisor.ensure_ready("m")
-        bench.guard.sample(ready.worker_id, 100 * MIB, available_bytes=1000 * MIB)
+        bench.guard.sample(ready.worker_id, 500 * MIB, available_bytes=1000 * MIB)
         bench.planner.available_bytes = 1000 * MIB
         await bench.supervisor.unload("m", ExitCause.UNLOADED)
         load = asyncio.create_task(bench.supervisor.ensure_ready("n"))
         await asyncio.sleep(0.2)
         assert len(bench.guard.launches) == 1
-        bench.planner.available_bytes = 1090 * MIB
+        bench.planner.available_bytes = 1450 * MIB
         await load
 
     run(story)

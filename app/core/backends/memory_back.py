@@ -9,6 +9,9 @@ from collections.abc import Callable
 
 from app.core.hardware.machine import Machine
 
+LEAST_BYTES = 256 * 1024 * 1024
+"""Less than this is lost in what other programs take and give meanwhile, and changes no verdict."""
+
 DEADLINE_S = 5.0
 LOOK_S = 0.05
 SHARE = 0.8
@@ -31,6 +34,8 @@ class MemoryBack:
 
     def expect(self, available_bytes: int, freed_bytes: int) -> None:
         """A worker that owned `freed_bytes` ended when so much was available."""
+        if freed_bytes < LEAST_BYTES:
+            return
         self._due_bytes = max(self._due_bytes, available_bytes + int(freed_bytes * SHARE))
         self._until_s = self._clock() + DEADLINE_S
 
