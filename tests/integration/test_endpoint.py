@@ -13,7 +13,7 @@ from app.core.backends.planner import Priced
 from app.core.errors import EndpointError
 from app.core.events import Notice
 from app.core.handle import ApplySettings, LoadModel, Pause, Quit, ReloadRoutes, ShowWindow, Stop
-from app.core.lifecycle import WorkerState
+from app.core.lifecycle import ExitCause, WorkerState
 from app.core.models.fit import Fit
 from app.core.router import job
 from app.core.router.decision import Action, CachePolicy, TargetKind
@@ -120,6 +120,23 @@ def test_endpoint_close_breaks_off_streams_and_says_why() -> None:
         assert (await bench.chat()).status_code == 200
 
     run(story, options={"token_s": "0.01"})
+
+
+def test_endpoint_closed_in_mid_load_serves_again_once_open() -> None:
+    async def story(bench: EndpointBench) -> None:
+        asked = asyncio.create_task(bench.chat())
+        await until(lambda: bool(bench.guard.launches))
+        await bench.endpoint.close(0.0)
+        answer = await asked
+        assert answer.status_code == 503
+        assert "stopping" in answer.json()["error"]["message"]
+        await bench.supervisor.stop_all(ExitCause.STOPPED_BY_USER, keep_guard=True)
+        await bench.endpoint.open(0)
+        bench.client.base_url = bench.base
+        bench.backend.options["load_s"] = "0"
+        assert (await bench.chat()).status_code == 200
+
+    run(story, options={"load_s": "20"})
 
 
 def test_endpoint_listens_on_loopback_only() -> None:

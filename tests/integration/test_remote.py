@@ -143,6 +143,7 @@ def test_remote_failure_before_the_first_byte_goes_to_the_fallback(
         answer = await bench.chat(stream=stream)
         assert answer.status_code == 200
         assert "wide" in answer.text
+        assert answer.headers["x-coolhead-fallback"] == f"{reason}: far -> wide"
 
     tell(story, falls_back(reason), first_byte_timeout_s=1.0)
 

@@ -152,6 +152,9 @@ class Admissions:
         """Loads a model without a request. Raises: CoolheadError, whatever stopped it."""
         if self._scheduler.view(model_id).place is Place.READY:
             return
+        admission = self._gate.admission()
+        if not admission.loads:
+            raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._loads.setdefault(model_id, []).append(future)
         self._scheduler.want(model_id, self._now())
@@ -274,6 +277,10 @@ class Admissions:
                 str(error.details.get("device", RAM)),
             )
             return
+        except asyncio.CancelledError:
+            stopping = AdmissionClosed("Coolhead is stopping.", retry_after_s=10)
+            self._scheduler.load_failed(model_id, stopping, self._now())
+            raise
         except Exception as error:  # noqa: BLE001 - a bug must not leave its clients waiting
             _log.exception("loading %s failed", model_id)
             wrapped = WorkerStartFailed(f"{model_id} could not be loaded: {error}")
@@ -307,8 +314,9 @@ class Admissions:
             await self._workers.unload(model_id, ExitCause.UNLOADED, reason)
         except CoolheadError as error:
             _log.warning("unloading %s: %s", model_id, error)
-        if self._scheduler.view(model_id).place is Place.UNLOADING:
-            self._ended(model_id)
+        finally:
+            if self._scheduler.view(model_id).place is Place.UNLOADING:
+                self._ended(model_id)
 
     def _spawn(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)

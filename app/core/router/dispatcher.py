@@ -47,6 +47,7 @@ from app.core.settings import Settings
 _log = logging.getLogger(__name__)
 
 DECISION_HEADER = b"x-coolhead-decision"
+FALLBACK_HEADER = b"x-coolhead-fallback"
 REASON_CHARACTERS = 500
 
 SERVED = frozenset(
@@ -232,6 +233,9 @@ class Dispatcher:
                 _log.info("%s: %s goes on to %s", reason, job.target, following)
                 self._metrics.count(self._metrics.fallbacks, reason).inc()
                 job.fallbacks.append(reason)
+                if not job.exchange.is_started:
+                    told = f"{reason}: {job.target} -> {following}"
+                    job.exchange.add_header(FALLBACK_HEADER, told.encode("ascii", "replace"))
                 job.target = following
                 if keep:
                     keep.clear()

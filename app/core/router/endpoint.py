@@ -73,7 +73,7 @@ class Endpoint:
         self._pinned = pinned
         self._gate = Gate()
         self._admissions = Admissions(workers, self._gate, self._policy())
-        names = Names(
+        self._names = names = Names(
             library,
             lambda: self._settings().model.default,
             lambda model_id: self._admissions.view(model_id).place is Place.READY,
@@ -162,7 +162,7 @@ class Endpoint:
 
     async def load(self, model_id: str) -> None:
         """Loads a model, making room for it if need be. Raises: CoolheadError."""
-        await self._admissions.load(model_id)
+        await self._admissions.load(await self._names.resolve(model_id))
 
     def unload(self, model_id: str) -> None:
         """Unloads a model once its requests are answered."""
