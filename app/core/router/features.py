@@ -97,7 +97,7 @@ def extract(path: str, headers: Mapping[str, str], body: bytes) -> RequestFeatur
         last_user_texts=seen.last_user,
         characters=sum(map(len, seen.texts)) + max(0, len(seen.texts) - 1),
         tokens=sum(map(estimate_tokens, seen.texts))
-        + (tools_bytes + seen.call_bytes) // 4
+        + 2 * (tools_bytes + seen.call_bytes) // 7
         + IMAGE_TOKENS * seen.images,
         has_tools=tools_bytes > 0
         and (holds_objects(content.tools) or holds_objects(content.functions)),
@@ -129,14 +129,16 @@ def split_path(path: str) -> tuple[str, str]:
 def estimate_tokens(text: str) -> int:
     """About how many tokens `text` is, for any script.
 
-    A quarter of a token for each ASCII character, 0.625 for Cyrillic, Greek, Arabic and the like (two
-    bytes of UTF-8), 1.0 for Chinese, Japanese, Korean and the like (three), 1.4 for emoji (four).
+    Two for every seven ASCII characters, and 0.375 for every byte that UTF-8 takes beyond one for each
+    character: 0.66 for Cyrillic or Arabic, 1.04 for Chinese, Japanese or Korean, 1.4 for emoji. Measured
+    with the tokenizers of SmolLM2 (49,000 tokens) and Gemma 3 (262,000): English 8 to 22% above both,
+    code 1 to 4% below, tools 3 to 5% above, other scripts between the two, which differ by a factor of 3 there.
     """
     characters = len(text)
     if text.isascii():
-        return (characters + 3) // 4
+        return (2 * characters + 6) // 7
     utf8_bytes = len(text.encode("utf-8", "surrogatepass"))
-    return (3 * utf8_bytes - characters + 7) // 8
+    return (21 * utf8_bytes - 5 * characters + 55) // 56
 
 
 def _wants_json(body: Body) -> bool:

@@ -216,7 +216,7 @@ class _Reader:
         """Names keys that no entry of this kind has; returns `data` without them."""
         if not isinstance(data, dict):
             return data
-        known = [field.name for field in msgspec.structs.fields(kind)]
+        known = kind.__struct_fields__
         cleaned: dict[str, Any] = {}
         for name, value in data.items():
             if name in known:
