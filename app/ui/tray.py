@@ -1,7 +1,7 @@
 """The tray icon, its menu, and what stands in for it where the desktop has no tray. Thread: GUI.
 
-Qt docks the icon again by itself when a panel comes back on X11; on other systems, and where a panel
-was late at login, the icon is shown again as soon as there is a tray.
+Qt docks the icon again by itself when a panel comes back, by XEmbed as by StatusNotifier; where the
+first panel was late at login, the icon is made anew once there is one.
 """
 
 import logging
@@ -43,19 +43,32 @@ class Tray(QObject):
                 self.menu.addSeparator()
             self.menu.addAction(action)
         self.menu.aboutToShow.connect(actions.refresh)
-        self.icon = QSystemTrayIcon(self)
-        self.icon.setContextMenu(self.menu)
-        self.icon.activated.connect(self._on_activated)
+        self.icon = self._make_icon()
         actions.state_changed.connect(self._show)
         actions.failed.connect(self._on_failed)
         bridge.events_arrived.connect(self._on_events)
         self._show(actions.state)
         self._missing_since_s = time.monotonic()
         self._has_host = False
+        self._had_host = False
         self._poll = QTimer(self)
         self._poll.timeout.connect(self._look_for_host)
         self._poll.start(_POLL_MS)
         self._look_for_host()
+        self.icon.show()
+
+    def _make_icon(self) -> QSystemTrayIcon:
+        icon = QSystemTrayIcon(self)
+        icon.setContextMenu(self.menu)
+        icon.activated.connect(self._on_activated)
+        return icon
+
+    def _renew_icon(self) -> None:
+        """An icon remembers which kind of tray there was when it was made, none included."""
+        self.icon.hide()
+        self.icon.deleteLater()
+        self.icon = self._make_icon()
+        self._show(self._actions.state)
         self.icon.show()
 
     def close(self) -> None:
@@ -100,9 +113,9 @@ class Tray(QObject):
         now_s = time.monotonic()
         if has_host and not self._has_host:
             _log.info("the desktop has a tray")
-            if self.icon.geometry().isEmpty():  # Qt has docked it by itself on X11
-                self.icon.hide()
-                self.icon.show()
+            if not self._had_host and self.icon.geometry().isEmpty():
+                self._renew_icon()
+            self._had_host = True
             self.window.hide()
         elif self._has_host and not has_host:
             _log.warning("the desktop's tray is gone; waiting for it")

@@ -75,6 +75,20 @@ def test_tray_panel_killed_and_started_again_brings_the_icon_back(desktop: Deskt
     desktop.wait_for_command("Start()")
 
 
+def test_tray_notifier_panel_late_or_again_gets_one_icon(desktop: Desktop) -> None:
+    desktop.start_tray()
+    wait_for("the stand-in window", lambda: "a window stands in" in desktop.log())
+    for _ in range(2):
+        panel, told = desktop.start_notifier_panel()
+        wait_for("the icon's registration", told.read_text)
+        wait_for("the window's end", lambda: "StandInWindow" not in desktop.seen()["windows"])
+        time.sleep(1.5)  # a second registration would come with the next look for a panel
+        assert len(told.read_text().splitlines()) == 1
+        gone = desktop.log().count("tray is gone")
+        desktop.end(panel)
+        wait_for("the tray's end", lambda: desktop.log().count("tray is gone") > gone)  # noqa: B023
+
+
 def test_tray_without_host_a_window_serves_and_goes_when_one_comes(desktop: Desktop) -> None:
     tray = desktop.start_tray()
 

@@ -80,6 +80,13 @@ class Desktop:
     def start_panel(self) -> subprocess.Popen[bytes]:
         return self._start(["tint2", "-c", str(self.folder / "tint2rc")])
 
+    def start_notifier_panel(self) -> tuple[subprocess.Popen[bytes], Path]:
+        """A panel of the StatusNotifier kind, and the file with the icons that it has got."""
+        out = self.folder / f"notifier{len(self._running)}"
+        with out.open("wb") as told:
+            argv = [sys.executable, "-m", "tests.ui.sni_watcher"]
+            return self._start(argv, stdout=told), out
+
     def start_tray(
         self, *options: str, program: str = "stand_in_program"
     ) -> subprocess.Popen[bytes]:
@@ -123,7 +130,12 @@ class Desktop:
         return next(iter(self.icons()), None)
 
     def wait_for_icon(self) -> tuple[int, int]:
-        return wait_for("the icon in the panel", self.icon)
+        try:
+            return wait_for("the icon in the panel", self.icon)
+        except AssertionError as error:
+            ended = [program.args for program in self._running if program.poll() is not None]
+            tree = self._ask("xwininfo", "-root", "-tree")
+            raise AssertionError(f"{error}\nended: {ended}\n{self.log()}\n{tree}") from error
 
     def click(self, x: int, y: int, button: int = 1) -> None:
         self._ask("xdotool", "mousemove", str(x), str(y), "click", str(button))
@@ -166,13 +178,17 @@ class Desktop:
         ).stdout
 
     def _start(
-        self, argv: list[str], pass_fds: tuple[int, ...] = (), stderr: Any = subprocess.DEVNULL
+        self,
+        argv: list[str],
+        pass_fds: tuple[int, ...] = (),
+        stdout: Any = subprocess.DEVNULL,
+        stderr: Any = subprocess.DEVNULL,
     ) -> subprocess.Popen[bytes]:
         program = subprocess.Popen(
             argv,
             env=self.env,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+            stdout=stdout,
             stderr=stderr,
             pass_fds=pass_fds,
         )
