@@ -169,3 +169,31 @@ def test_fits_pattern_is_plain_and_never_slow(pattern: str, value: str, expected
     assert fits(pattern, value) is expected
     column = ValueColumn(1, {0: [pattern]}, fold=False)
     assert column.bits(value) == int(expected)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "word"),
+    [
+        ("deploy", "deploy"),
+        ("(?i)Deploy", "deploy"),
+        (r"\bdeploy\s+prod\d", "deploy"),
+        ("deploys?", "deploy"),
+        ("deploys*x", "deploy"),
+        ("deploy+", "deploy"),
+        ("deploy{0}", "deplo"),
+        ("abc.*production", "production"),
+        ("deploy(ment)?", "deploy"),
+        ("(deploy)?", ""),
+        ("deploy|ship", ""),
+        ("dep[l]oying", ""),
+        ("(?i)(?-i)deploy", ""),
+        (r"\Qdeploy\E", ""),
+        (r"deploy\x41", "deploy"),
+        (r"\pLdeploy", ""),
+        ("a{(b}deploy)?", ""),
+        ("abc", ""),
+        ("", ""),
+    ],
+)
+def test_required_word_is_one_that_no_match_lacks(pattern: str, word: str) -> None:
+    assert regexes.required_word(pattern) == word

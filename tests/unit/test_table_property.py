@@ -7,6 +7,7 @@ from app.core.router.decision import Action
 from app.core.router.explain import check_rules
 from app.core.router.features import RequestFeatures
 from app.core.router.lint import contradiction
+from app.core.router.regexes import check_regex, required_word, search
 from app.core.router.rules import AnyAll, Conditions, HeaderCondition, Rule
 from app.core.router.table import NO_RULE, Table
 
@@ -75,7 +76,11 @@ conditions = st.builds(
     tags=st.one_of(st.just(AnyAll()), any_all_tags),
     headers=st.one_of(st.just(()), headers),
     keywords=st.one_of(st.just(AnyAll()), any_all_words),
-    regexes=st.one_of(nothing, nothing, subsets(["co.e", r"\bsql\b", "(?i)^x", "码.*代"])),
+    regexes=st.one_of(
+        nothing,
+        nothing,
+        subsets(["co.e", r"\bsql\b", "(?i)^x", "码.*代", "(?i)CODEX*", r"^code\b", "co(de)?"]),
+    ),
     scope=st.sampled_from(["all", "all", "last_user"]),
     min_characters=bounds,
     max_characters=bounds,
@@ -174,6 +179,26 @@ def test_contradiction_when_named_no_request_fits(
                 tokens=request.tokens,
             )
             assert not fits_one(given_conditions, seen)
+
+
+FRAGMENTS = ["deploy", "codes", "x", "(y)", "(?:deploy|x)", "[de]", r"\d", r"\b", r"\.", ".", "1"]
+REPEATS = ["", "", "", "*", "+", "?", "{0}", "{2,}", "*?", "{", "|"]
+patterns = st.tuples(
+    st.sampled_from(["", "(?i)", "^"]),
+    st.lists(st.tuples(st.sampled_from(FRAGMENTS), st.sampled_from(REPEATS)), max_size=5),
+).map(lambda made: made[0] + "".join(map("".join, made[1])))
+ascii_texts = st.lists(
+    st.sampled_from(["deploy", "deplo", "DEPLOY", "codes", "code", "x", "y", "1", ".", "d", " "]),
+    max_size=6,
+).map("".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(patterns, ascii_texts)
+def test_required_word_is_in_every_text_that_matches(pattern: str, text: str) -> None:
+    word = required_word(pattern)
+    if word and not check_regex(pattern) and search(pattern, text):
+        assert word in text.lower()
 
 
 def fits_one(each: Conditions, request: RequestFeatures) -> bool:

@@ -39,13 +39,16 @@ class PieceHits:
     def find(self, pieces: Sequence[str]) -> frozenset[int]:
         hits = _NONE
         for piece in tail(pieces, self._longest):
-            key = hash(piece)
-            found = self._seen.get(key)
-            if found is None:
-                found = self._search(key, piece)
+            found = self.of(piece)
             if found:
                 hits = hits | found if hits else found
         return hits
+
+    def of(self, piece: str) -> frozenset[int]:
+        """What is in one piece."""
+        key = hash(piece)
+        found = self._seen.get(key)
+        return self._search(key, piece) if found is None else found
 
     def _search(self, key: int, piece: str) -> frozenset[int]:
         hits = self._find(piece)

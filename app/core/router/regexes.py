@@ -1,11 +1,13 @@
 """Regular expressions, for rules that ask for them with `use_regex: true`. Pure.
 
 RE2's time is linear in the text whatever the pattern, its memory is bounded, and only the end of a
-long text is looked at. One pass over a text finds the literals of all patterns first; only patterns
-whose literals are there are run. Built by `table.py`; `check_regex` is asked by `routes_file.py`.
+long text is looked at. Most patterns cannot match without some plain word; those words are looked for
+together with the keywords, and such a pattern is run only where its word is. Built by `table.py`;
+`check_regex` is asked by `entries.py`.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 # Of a longer text the end is looked at.
@@ -44,21 +46,107 @@ def search(pattern: str, text: str) -> bool:
     return re2.compile(pattern, _options()).search(haystack) is not None
 
 
+def required_word(pattern: str) -> str:
+    """A word that every match of `pattern` begins with or passes through, in small letters.
+
+    Empty where none is certain: only plain letters before the first group, class or alternative count.
+    """
+    if "|" in pattern or "\\Q" in pattern:
+        return ""
+    words, word = [""], ""
+    at = flags.end() if (flags := _FLAGS.match(pattern)) else 0
+    while at < len(pattern):
+        character = pattern[at]
+        if character.isascii() and character.isalnum():
+            word += character
+        else:
+            if character in "*?{":
+                # The letter before it may be missing.
+                word = word[:-1]
+            words.append(word)
+            word = ""
+            if character in "([":
+                break
+            if character == "\\":
+                escaped = _ESCAPE.match(pattern, at)
+                if escaped is None:
+                    break
+                at = escaped.end() - 1
+            elif character == "{":
+                repeat = _REPEAT.match(pattern, at)
+                if repeat is None:
+                    break
+                at = repeat.end() - 1
+        at += 1
+    longest = max([*words, word], key=len)
+    return longest.lower() if len(longest) >= _SHORTEST_WORD else ""
+
+
+_FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
+# Escapes of one character and no argument; any other ends the search for words.
+_ESCAPE = re.compile(r"\\(?:[dDsSwWbB]|[^a-zA-Z0-9])")
+_REPEAT = re.compile(r"\{[0-9]*,?[0-9]*\}")
+_SHORTEST_WORD = 4
+
+
 class RegexSet:
-    """Says which of its patterns are found in a text; a pattern's number is its place."""
+    """Says which of its patterns are found in a text; a pattern's number is its place.
 
-    __slots__ = ("_filter", "patterns")
+    Args:
+        patterns: all of them.
+        words: for a pattern, the number of a word that it cannot do without.
+        words_of: the numbers of such words in a text.
+    """
 
-    def __init__(self, patterns: Sequence[str]) -> None:
+    __slots__ = ("_all", "_by_word", "_wordless", "_words_of")
+
+    def __init__(
+        self,
+        patterns: Sequence[str],
+        words: Mapping[str, int],
+        words_of: Callable[[str], frozenset[int]],
+    ) -> None:
         import re2
 
-        self.patterns = tuple(patterns)
-        self._filter = re2.Filter()
-        options = _options()
-        for pattern in self.patterns:
-            self._filter.Add(pattern, options)
-        self._filter.Compile()
+        self._words_of = words_of
+        self._all = _Filter(range(len(patterns)), patterns)
+        rest = [number for number, pattern in enumerate(patterns) if pattern not in words]
+        self._wordless = _Filter(rest, [patterns[number] for number in rest]) if rest else None
+        self._by_word: dict[int, list[tuple[int, Any]]] = {}
+        for number, pattern in enumerate(patterns):
+            if pattern in words:
+                compiled = re2.compile(pattern, _options())
+                self._by_word.setdefault(words[pattern], []).append((number, compiled))
 
-    def find(self, text: str) -> Sequence[int]:
+    def find(self, text: str) -> Collection[int]:
         """The numbers of the patterns in `text`."""
-        return self._filter.Match(text.encode("utf-8", "replace")) or ()
+        # Folding may join what a pattern sees apart, but not in plain ASCII.
+        if not text.isascii():
+            return self._all.find(text)
+        found = [] if self._wordless is None else self._wordless.find(text)
+        for word in self._words_of(text):
+            for number, compiled in self._by_word.get(word, ()):
+                if compiled.search(text) is not None:
+                    found.append(number)
+        return found
+
+
+class _Filter:
+    """Patterns without a known word: one pass finds their literals, and few of them are run."""
+
+    __slots__ = ("_match", "_numbers")
+
+    def __init__(self, numbers: Sequence[int], patterns: Sequence[str]) -> None:
+        import re2
+
+        self._numbers = tuple(numbers)
+        filtered = re2.Filter()
+        options = _options()
+        for pattern in patterns:
+            filtered.Add(pattern, options)
+        filtered.Compile()
+        self._match = filtered.Match
+
+    def find(self, text: str) -> list[int]:
+        found = self._match(text.encode("utf-8", "replace")) or ()
+        return [self._numbers[index] for index in found]

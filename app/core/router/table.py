@@ -79,7 +79,7 @@ class Table:
         self._tags = _tags_column(conditions)
         self._tags_seen: dict[tuple[str, ...], Bits] = {}
         self._keywords = Keywords(conditions)
-        self._regexes = Regexes(conditions)
+        self._regexes = Regexes(conditions, self._keywords)
         # Keywords first: they are the cheaper.
         self._texts = (*self._keywords.columns, *self._regexes.columns)
         self._reads = bytes(map(self._text_columns_of, conditions))

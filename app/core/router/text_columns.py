@@ -10,7 +10,7 @@ from app.core.router.automaton import KeywordAutomaton
 from app.core.router.columns import Bits, SetColumn
 from app.core.router.features import RequestFeatures
 from app.core.router.piece_hits import PieceHits
-from app.core.router.regexes import RegexSet
+from app.core.router.regexes import RegexSet, required_word
 from app.core.router.rules import AnyAll, Conditions, Scope
 
 _SCOPES: tuple[Scope, ...] = ("all", "last_user")
@@ -39,21 +39,27 @@ class TextColumn:
 
 
 class Keywords:
-    """The keywords of all rules."""
+    """The keywords of all rules, and the words that their regular expressions cannot do without."""
 
     def __init__(self, conditions: Sequence[Conditions]) -> None:
         words = _number(
-            word for each in conditions for word in (*each.keywords.any, *each.keywords.all)
+            [
+                *(word for each in conditions for word in (*each.keywords.any, *each.keywords.all)),
+                *(
+                    f"*{word}*"
+                    for each in conditions
+                    for pattern in each.regexes
+                    if (word := required_word(pattern))
+                ),
+            ]
         )
-        self.columns: tuple[TextColumn, ...] = ()
-        if not words:
-            return
+        self.numbers = words
         self._automaton = KeywordAutomaton(tuple(words))
-        hits = PieceHits(self._automaton.find, automaton.LONGEST_TEXT)
+        self.hits = PieceHits(self._automaton.find, automaton.LONGEST_TEXT)
         self.columns = tuple(
             TextColumn(
                 scope,
-                hits,
+                self.hits,
                 SetColumn(
                     len(conditions),
                     {rule: [words[word] for word in each.keywords.any] for rule, each in mine},
@@ -88,12 +94,21 @@ class Keywords:
 class Regexes:
     """The regular expressions of all rules."""
 
-    def __init__(self, conditions: Sequence[Conditions]) -> None:
-        self._numbers = _number(pattern for each in conditions for pattern in each.regexes)
+    def __init__(self, conditions: Sequence[Conditions], keywords: Keywords) -> None:
+        self._numbers = _number([pattern for each in conditions for pattern in each.regexes])
         self.columns: tuple[TextColumn, ...] = ()
         if not self._numbers:
             return
-        hits = PieceHits(RegexSet(tuple(self._numbers)).find, regexes.LONGEST_TEXT)
+        found = RegexSet(
+            tuple(self._numbers),
+            {
+                pattern: keywords.numbers[f"*{word}*"]
+                for pattern in self._numbers
+                if (word := required_word(pattern))
+            },
+            keywords.hits.of,
+        )
+        hits = PieceHits(found.find, regexes.LONGEST_TEXT)
         self.columns = tuple(
             TextColumn(
                 scope,
