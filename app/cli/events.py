@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from app.core.event_log import read_events
+from app.core.lifecycle import PressureLevel
 from app.core.paths import user_paths
 
 
@@ -31,8 +32,28 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sentence(event: dict[str, Any]) -> str:
-    subject = event.get("model_id") or ""
+    """The event in words; its name where it is of a later version."""
+    model = event.get("model_id") or ""
     words = event.get("sentence") or event.get("text") or event.get("reason") or ""
-    state = event.get("state") or event.get("step") or event.get("cause") or ""
-    parts = [event["event"], subject, str(state), words]
-    return ": ".join(part for part in parts if part)
+    match event["event"]:
+        case "WorkerStateChanged":
+            head = f"{model} is {event['state']}"
+        case "WorkerExited":
+            head = f"{model} ended ({event['cause']})"
+        case "StepTaken":
+            head = f"guard, {event['step'].replace('_', ' ')}" + (f" ({model})" if model else "")
+        case "PressureChanged":
+            head = f"memory pressure is {PressureLevel(event['level']).name.lower()}"
+        case "AppStateChanged":
+            head = f"Coolhead is {event['state']}"
+        case "Notice":
+            head = f"told you: {event['title']}"
+        case "SettingsChanged":
+            head, words = "settings changed", ", ".join(event["keys"])
+        case "RoutesReloaded":
+            head = f"routing rules read again: {event['rules']}"
+        case "GuardChanged":
+            head, words = words, ""
+        case name:
+            head = name
+    return f"{head}: {words}" if words else head
