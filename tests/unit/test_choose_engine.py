@@ -23,6 +23,13 @@ def test_choose_engine_alike_takes_the_first_and_software_gpus_count_for_nothing
     assert "processor" in choose_engine([CPU, SOFTWARE]).reason
 
 
+def test_choose_engine_one_request_at_a_time_comes_last() -> None:
+    alone = EngineInfo("llama-cpp-python", "0.3", devices=("CUDA0 (x)",), is_parallel=False)
+    assert choose_engine([alone, CPU]).engine is CPU
+    assert choose_engine([alone]).engine is alone
+    assert choose_engine([alone, CPU], "llama-cpp-python").engine is alone
+
+
 def test_choose_engine_set_by_the_user_is_taken_or_refused_with_the_reason() -> None:
     assert choose_engine([CUDA, SOFTWARE], "llama-server").engine is SOFTWARE
     refused = choose_engine([CUDA, BROKEN], "llama-server")

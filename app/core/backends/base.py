@@ -39,7 +39,8 @@ class Capabilities:
 class EngineInfo:
     """A program that can run models here. `devices` as the engine itself names them.
 
-    `folder` is where its Python packages lie, if not in the environment that we run in.
+    `folder` is where its Python packages lie, if not in the environment that we run in;
+    `is_parallel` is False where it answers one request at a time, so that one slot is planned.
     """
 
     name: str
@@ -49,6 +50,7 @@ class EngineInfo:
     usable: bool = True
     reason: str = ""
     folder: str = ""
+    is_parallel: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,8 +62,10 @@ def best_kind(info: EngineInfo) -> str:
 
 
 def _rank(info: EngineInfo) -> int:
+    """One that answers a request at a time comes last, whatever it computes on."""
     kind = best_kind(info)
-    return KINDS.index(kind) if kind else len(KINDS)
+    rank = KINDS.index(kind) if kind else len(KINDS)
+    return rank if info.is_parallel else rank + len(KINDS) + 1
 
 
 def _with_warning(info: EngineInfo, reason: str, gpus: Sequence[str]) -> EngineChoice:

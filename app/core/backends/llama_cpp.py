@@ -12,6 +12,7 @@ from app.core.backends.base import EngineInfo, LaunchPlan
 from app.core.backends.caps import caps_for
 from app.core.backends.choose import choose_engine
 from app.core.backends.engine import Engine
+from app.core.backends.engine_llama_cpp_python import LlamaCppPython
 from app.core.backends.engine_llama_server import LlamaServer
 from app.core.backends.engine_xllamacpp import Xllamacpp
 from app.core.backends.engines.link import StartLine
@@ -73,7 +74,13 @@ class LlamaCppBackend:
             return self._given
         found = builds.installed(self._folder) if self._folder else ()
         fetched = [Xllamacpp(build) for build in found if build.engine == Xllamacpp.name]
-        return (Xllamacpp(), *fetched, LlamaServer(self._settings))
+        made = [LlamaCppPython(build) for build in found if build.engine == LlamaCppPython.name]
+        return (
+            Xllamacpp(),
+            *fetched,
+            LlamaServer(self._settings),
+            *(made or [LlamaCppPython()]),
+        )
 
     def _engine_of(self, info: EngineInfo) -> Engine:
         for engine in self._engines():

@@ -71,7 +71,10 @@ class ModelPlanner:
             machine, ram_available_bytes=machine.ram_available_bytes - live.mapped_bytes
         )
         choice = choose(spec, left, settings)
-        load = smaller(choice.load, steps)
+        asked = choice.load
+        if not engine.info.is_parallel and asked.slots > 1:
+            asked = dataclasses.replace(asked, slots=1)
+        load = smaller(asked, steps)
         formula = self._plan(spec, load, choice.gpus, engine)
         plan = formula
         if self._learning is not None:
@@ -82,7 +85,9 @@ class ModelPlanner:
             proposal = propose(spec, load, left, limits, choice.gpus)
             way_out = proposal.sentence if proposal else ""
         reasons = choice.reasons
-        if load != choice.load:
+        if asked != choice.load:
+            reasons = (*reasons, f"one slot: {engine.info.name} answers one request at a time")
+        if load != asked:
             reasons = (*reasons, f"{steps} step(s) smaller after a kill for memory")
         return Priced(load, plan, fit, machine, formula, reasons, way_out, choice.warnings)
 
