@@ -59,7 +59,7 @@ def wait_for_port(port: int, process: "subprocess.Popen[bytes]") -> None:
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         if process.poll() is not None:
-            sys.exit(f"{process.args} ended with {process.returncode}")
+            sys.exit(f"a party on port {port} ended with {process.returncode}")
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
@@ -106,7 +106,7 @@ def python_party(stack: ExitStack, name: str, script: str, *arguments: str) -> P
 
 
 def nginx_party(stack: ExitStack, worker_port: int) -> Party | None:
-    """nginx as a plain proxy with kept connections and no buffering; None where it is not installed."""
+    """A plain nginx proxy, connections kept, nothing buffered; None where it is not installed."""
     program = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin:/usr/local/sbin")
     if program is None:
         return None

@@ -72,6 +72,7 @@ def measure(requests: int, app_port: int, app_model: str) -> dict[str, object]:
         worker = python_party(stack, "direct", "hop_worker.py")
         port = str(worker.port)
         parties = [worker, python_party(stack, "coolhead", "hop_bare.py", port)]
+        parties.append(python_party(stack, "routed", "hop_endpoint.py", port))
         nginx = nginx_party(stack, worker.port)
         if nginx is not None:
             parties.append(nginx)
@@ -104,6 +105,7 @@ def measure(requests: int, app_port: int, app_model: str) -> dict[str, object]:
         }
     if "nginx" in added:
         result["ratio_to_nginx"] = round(added["coolhead"] / added["nginx"], 3)
+        result["routed_ratio_to_nginx"] = round(added["routed"] / added["nginx"], 3)
         if "app" in added:
             result["app_ratio_to_nginx"] = round(added["app"] / added["nginx"], 3)
     result["share_of_starlette"] = round(added["coolhead"] / added["starlette_httpx2"], 3)
@@ -117,9 +119,7 @@ def main() -> None:
     parser.add_argument("--app-port", type=int, default=0)
     parser.add_argument("--app-model", default="m")
     options = parser.parse_args()
-    report(
-        measure(options.requests, options.app_port, options.app_model), as_json=options.json
-    )
+    report(measure(options.requests, options.app_port, options.app_model), as_json=options.json)
 
 
 if __name__ == "__main__":

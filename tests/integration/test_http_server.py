@@ -248,6 +248,51 @@ def test_break_off_delivers_its_last_words_and_no_clean_end() -> None:
     run(test())
 
 
+def test_cancel_that_comes_after_the_answer_leaves_the_next_request_alone() -> None:
+    tasks: list[asyncio.Task[None]] = []
+
+    async def note(exchange: Exchange) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        tasks.append(task)
+        exchange.send(200, b"{}")
+
+    async def test() -> None:
+        async with serving(note) as server, connected(server.port) as client:
+            for _ in range(3):
+                client.send(get(server.port))
+                assert status_of(await client.answer()) == 200
+                # Idle: the task waits for the next request. Then: cancelled as one arrives.
+                tasks[-1].cancel()
+            client.send(get(server.port) * 2)
+            assert status_of(await client.answer()) == 200
+            tasks[-1].cancel()
+            assert status_of(await client.answer()) == 200
+
+    run(test())
+
+
+def test_request_that_comes_while_the_last_one_is_tidied_up_is_answered() -> None:
+    gate = asyncio.Event()
+
+    async def slow_end(exchange: Exchange) -> None:
+        exchange.send(200, exchange.request.path.encode())
+        if exchange.request.path == "/1":
+            await gate.wait()
+
+    async def test() -> None:
+        async with serving(slow_end) as server, connected(server.port) as client:
+            client.send(get(server.port, "/1"))
+            assert (await client.answer()).endswith(b"/1")
+            client.send(get(server.port, "/2"))
+            assert (await client.answer()).endswith(b"/2")
+            gate.set()
+            client.send(get(server.port, "/3"))
+            assert (await client.answer()).endswith(b"/3")
+
+    run(test())
+
+
 @pytest.mark.parametrize("rudely", [True, False])
 def test_client_that_leaves_cancels_its_handler(rudely: bool) -> None:
     seen: list[str] = []

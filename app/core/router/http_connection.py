@@ -76,6 +76,7 @@ class Connection(asyncio.Protocol):
         self._in_request = False
         self._in_head = False
         self._raw_bytes = 0
+        self._data_bytes = 0
         self._trailer_bytes = 0
         self._url = b""
         self._path = self._query = self._method = self._version = ""
@@ -111,7 +112,10 @@ class Connection(asyncio.Protocol):
         if not self._in_request and self._exchange is None:
             self.deadline = self._now() + self._limits.request_timeout_s
         headers = self._headers
+        self._data_bytes += len(data)
         self._feed(data)
+        if not self._in_request:
+            self._data_bytes = 0
         if self._is_ending or not self._in_request or self._headers is not headers:
             # A request that began within this data is counted from the next data on.
             return
@@ -144,9 +148,9 @@ class Connection(asyncio.Protocol):
         self._server.forget(self)
         exchange, task = self._exchange, self._task
         self._exchange = None
-        if self._next is not None:
+        if self._next is not None and not self._next.done():
             self._next.set_result(None)
-            self._next = None
+        self._next = None
         if exchange is not None:
             exchange.set_gone()
             if task is not None and not exchange.is_finished:
@@ -167,9 +171,20 @@ class Connection(asyncio.Protocol):
         """
         if self._is_ending or self._exchange is not None or self._next is not None:
             return None
-        self._next = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Exchange | None] = asyncio.get_running_loop().create_future()
+        self._next = waiter
         self._task = asyncio.current_task()
-        return await self._next
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # A cancel that was meant for the last request came late; the next one is not its prey.
+            if self._next is waiter:
+                self._next = None
+            elif waiter.done() and not waiter.cancelled():
+                exchange = waiter.result()
+                if exchange is not None and not exchange.is_gone:
+                    self._task = self._server.begin(self, exchange)
+            raise
 
     def expire(self) -> None:
         """The deadline passed: a half-sent request is told so, everything else is closed."""
@@ -319,11 +334,11 @@ class Connection(asyncio.Protocol):
             return RequestInvalid(
                 f"The request has more than {limits.header_count} headers.", status=431
             )
-        head_bytes = len(self._url) + 4 * len(headers)
-        for pair in headers:
-            head_bytes += len(pair[0]) + len(pair[1])
-        if head_bytes > limits.header_bytes:
-            return _too_large(431, "headers", limits.header_bytes)
+        if self._data_bytes > limits.header_bytes:
+            # All that came is more than a head may take; it may be other requests', or the body's.
+            head_bytes = len(self._url) + sum(len(name) + len(value) + 4 for name, value in headers)
+            if head_bytes > limits.header_bytes:
+                return _too_large(431, "headers", limits.header_bytes)
         if self._version not in _VERSIONS:
             return RequestInvalid("Only HTTP/1.1 and HTTP/1.0 are spoken here.", status=505)
         if not self._url.startswith(b"/") or not self._url.isascii():
@@ -358,8 +373,8 @@ class Connection(asyncio.Protocol):
         else:
             self.deadline = NEVER
         waiter = self._next
-        if waiter is not None:
-            self._next = None
+        self._next = None
+        if waiter is not None and not waiter.done():
             waiter.set_result(exchange)
         else:
             self._task = self._server.begin(self, exchange)

@@ -249,14 +249,15 @@ class _Connection(asyncio.Protocol):
         self._is_chunked = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._response is not None:
-            return
-        name = name.lower()
-        if name == b"content-type":
-            self._content_type = value
-        elif name == b"content-length":
-            self._content_length = int(value)
-        elif name == b"transfer-encoding":
+        # Three of a worker's headers matter; their lengths tell them from most others.
+        size = len(name)
+        if size == 12:
+            if name.lower() == b"content-type":
+                self._content_type = value
+        elif size == 14:
+            if name.lower() == b"content-length":
+                self._content_length = int(value)
+        elif size == 17 and name.lower() == b"transfer-encoding":
             self._is_chunked = True
 
     def on_headers_complete(self) -> None:
