@@ -46,46 +46,42 @@ def search(pattern: str, text: str) -> bool:
     return re2.compile(pattern, _options()).search(haystack) is not None
 
 
-def required_word(pattern: str) -> str:
-    """A word that every match of `pattern` begins with or passes through, in small letters.
+def required_keyword(pattern: str) -> str:
+    r"""A keyword that is in every ASCII text in which `pattern` is found; empty where none is certain.
 
-    Empty where none is certain: only plain letters before the first group, class or alternative count.
+    Only plain letters before the first group, class or alternative count. An end is closed where the
+    pattern has `\b` there: `\bdeploy\s+prod` cannot do without `deploy*`.
     """
     if "|" in pattern or "\\Q" in pattern:
         return ""
-    words, word = [""], ""
+    best, word, opening = "", "", "*"
     at = flags.end() if (flags := _FLAGS.match(pattern)) else 0
-    while at < len(pattern):
-        character = pattern[at]
+    # A step beyond the end, so that the last word is counted like the others.
+    while at <= len(pattern):
+        character = pattern[at : at + 1]
         if character.isascii() and character.isalnum():
             word += character
-        else:
-            if character in "*?{":
-                # The letter before it may be missing.
-                word = word[:-1]
-            words.append(word)
-            word = ""
-            if character in "([":
-                break
-            if character == "\\":
-                escaped = _ESCAPE.match(pattern, at)
-                if escaped is None:
-                    break
-                at = escaped.end() - 1
-            elif character == "{":
-                repeat = _REPEAT.match(pattern, at)
-                if repeat is None:
-                    break
-                at = repeat.end() - 1
-        at += 1
-    longest = max([*words, word], key=len)
-    return longest.lower() if len(longest) >= _SHORTEST_WORD else ""
+            at += 1
+            continue
+        if character and character in "*?{":
+            # The letter before it may be missing.
+            word = word[:-1]
+        is_edge = _EDGE.match(pattern, at) is not None
+        if len(word) > max(len(best.strip("*")), _SHORTEST_WORD - 1):
+            best = opening + word + ("" if is_edge else "*")
+        word, opening = "", "" if is_edge else "*"
+        step = _STEP.match(pattern, at)
+        if step is None:
+            break
+        at = step.end()
+    return best.lower()
 
 
 _FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
-# Escapes of one character and no argument; any other ends the search for words.
-_ESCAPE = re.compile(r"\\(?:[dDsSwWbB]|[^a-zA-Z0-9])")
-_REPEAT = re.compile(r"\{[0-9]*,?[0-9]*\}")
+# What may stand between words: an escape without argument, a repeat, an anchor, other plain characters.
+# Groups, classes and all other escapes end the search.
+_STEP = re.compile(r"\\(?:[dDsSwWbB]|[^a-zA-Z0-9])|\{[0-9]*,?[0-9]*\}|[^\\{(\[]")
+_EDGE = re.compile(r"\\b(?![*+?{])")
 _SHORTEST_WORD = 4
 
 

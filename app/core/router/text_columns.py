@@ -10,7 +10,7 @@ from app.core.router.automaton import KeywordAutomaton
 from app.core.router.columns import Bits, SetColumn
 from app.core.router.features import RequestFeatures
 from app.core.router.piece_hits import PieceHits
-from app.core.router.regexes import RegexSet, required_word
+from app.core.router.regexes import RegexSet, required_keyword
 from app.core.router.rules import AnyAll, Conditions, Scope
 
 _SCOPES: tuple[Scope, ...] = ("all", "last_user")
@@ -46,10 +46,10 @@ class Keywords:
             [
                 *(word for each in conditions for word in (*each.keywords.any, *each.keywords.all)),
                 *(
-                    f"*{word}*"
+                    word
                     for each in conditions
                     for pattern in each.regexes
-                    if (word := required_word(pattern))
+                    if (word := required_keyword(pattern))
                 ),
             ]
         )
@@ -102,9 +102,9 @@ class Regexes:
         found = RegexSet(
             tuple(self._numbers),
             {
-                pattern: keywords.numbers[f"*{word}*"]
+                pattern: keywords.numbers[word]
                 for pattern in self._numbers
-                if (word := required_word(pattern))
+                if (word := required_keyword(pattern))
             },
             keywords.hits.of,
         )
