@@ -1,5 +1,6 @@
 """Start at login on Linux: a desktop entry in the user's XDG autostart folder."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -64,7 +65,8 @@ class DesktopEntry:
             scratch.write_text(text, encoding="utf-8")
             scratch.replace(self._file)
         except OSError as error:
-            scratch.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                scratch.unlink()
             raise FolderUnusable(
                 f"{self._file} cannot be written: {error.strerror}. Make its folder writable.",
                 path=str(self._file),

@@ -1,5 +1,6 @@
 """Start at login on macOS: a launch agent of the user's. It counts from the next login on."""
 
+import contextlib
 import os
 import plistlib
 from pathlib import Path
@@ -53,7 +54,8 @@ class LaunchAgent:
             scratch.write_bytes(plistlib.dumps(agent))
             scratch.replace(self._file)
         except OSError as error:
-            scratch.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                scratch.unlink()
             raise FolderUnusable(
                 f"{self._file} cannot be written: {error.strerror}. Make its folder writable.",
                 path=str(self._file),
