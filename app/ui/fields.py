@@ -162,7 +162,7 @@ class NumberField(Field):
         )
         self.number.setSingleStep(self.scale.shown(meta.step))
         self.number.setSuffix(self.scale.suffix)
-        self.number.setGroupSeparatorShown(True)
+        self.number.setGroupSeparatorShown(bool(meta.unit))  # a port is a name, not a count
         self.number.setKeyboardTracking(False)
         self.number.setFixedWidth(_NUMBER_WIDTH)
         self.number.installEventFilter(self._calm)
@@ -171,7 +171,10 @@ class NumberField(Field):
             layout.addWidget(self.slider, 1)
         layout.addWidget(self.number)
         if not self._has_slider:
-            layout.addStretch(1)
+            words = QLabel(tr(meta.text))
+            words.setWordWrap(True)
+            layout.addSpacing(6)
+            layout.addWidget(words, 1)
         return control
 
     def _display(self, value: object, effective: object) -> None:
