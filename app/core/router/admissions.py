@@ -11,6 +11,8 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+import msgspec
+
 from app.core.backends.supervisor import ReadyWorker, WorkerView
 from app.core.errors import AdmissionClosed, CoolheadError, QueueFull, WorkerStartFailed
 from app.core.events import Event, WorkerStateChanged
@@ -40,8 +42,7 @@ class Workers(Protocol):
     def lease(self, model_id: str) -> Lease: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(msgspec.Struct, frozen=True):
     """What a request asks of the scheduler; see `Ticket`."""
 
     model_id: str
@@ -118,9 +119,9 @@ class Admissions:
         )
         waiter = _Waiter(asyncio.get_running_loop().create_future())
         self._waiters[ticket.ticket_id] = waiter
-        self._scheduler.submit(ticket, now)
         try:
-            return await waiter.future
+            self._scheduler.submit(ticket, now)
+            return waiter.grant or await waiter.future
         except asyncio.CancelledError:
             # It may have been granted in the very moment in which its client left.
             if waiter.grant is not None:

@@ -42,7 +42,7 @@ from app.core.router.response_cache import KeptAnswer, ResponseCache, cache_key
 from app.core.router.router import Router
 from app.core.router.templated import completion_body
 from app.core.router.wire import Wire, plain_path, wire_of
-from app.core.settings import Settings
+from app.core.settings import LimitSettings, Settings
 
 _log = logging.getLogger(__name__)
 
@@ -104,6 +104,8 @@ class Dispatcher:
         self._cache = cache
         self._metrics = metrics
         self._log = log
+        self._usual = AnswerLimits()
+        self._usual_for: LimitSettings | None = None
         self._jobs: dict[Job, None] = {}  # in the order they came
 
     @property
@@ -288,6 +290,13 @@ class Dispatcher:
 
     def _limits(self, decision: Decision) -> AnswerLimits:
         limits = self._settings().limits
+        if decision.max_tokens is None and decision.max_seconds is None:
+            if limits is not self._usual_for:
+                self._usual_for = limits
+                self._usual = AnswerLimits(
+                    limits.max_tokens, limits.max_seconds, limits.stop_repetition
+                )
+            return self._usual
         return AnswerLimits(
             int(_smaller(limits.max_tokens, decision.max_tokens)),
             _smaller(limits.max_seconds, decision.max_seconds),

@@ -75,12 +75,12 @@ class Job:
         self.granted_s = 0.0
         self.task = asyncio.current_task()
         self.stream: AnswerStream | None = None
-        self._watch = (
-            LimitWatch(limits, self.worker_wire, self.started_s) if limits.is_any else None
-        )
+        self._watch: LimitWatch | None = None
         self._hold: asyncio.TimerHandle | None = None
         self._fingerprint = b""
         if features.is_stream:
+            if limits.is_any:
+                self._watch = LimitWatch(limits, self.worker_wire, self.started_s)
             on_frame = self._on_frame if self._watch is not None else None
             self.stream = AnswerStream(
                 exchange,

@@ -109,17 +109,23 @@ class LocalDelivery:
         body = job.body
         if is_whole:
             body = with_limits(job.worker_wire, body, job.limits.max_tokens, seconds)
+        if not (is_whole and seconds):
+            await self._ask(job, grant, body, keep)
+            return
         try:
-            async with asyncio.timeout(seconds + WHOLE_GRACE_S if seconds and is_whole else None):
-                response = await grant.post.client.request("POST", job.path, body)
-                try:
-                    await self._carry_response(job, response, keep)
-                finally:
-                    response.close()
+            async with asyncio.timeout(seconds + WHOLE_GRACE_S):
+                await self._ask(job, grant, body, keep)
         except TimeoutError:
             raise AdmissionClosed(
                 f"The answer took longer than {seconds:g} s, which is the limit.", retry_after_s=60
             ) from None
+
+    async def _ask(self, job: Job, grant: Grant, body: bytes, keep: list[bytes] | None) -> None:
+        response = await grant.post.client.request("POST", job.path, body)
+        try:
+            await self._carry_response(job, response, keep)
+        finally:
+            response.close()
 
     @staticmethod
     async def _carry_response(job: Job, response: WorkerResponse, keep: list[bytes] | None) -> None:

@@ -40,6 +40,8 @@ class Names:
             ModelUnknown: with the list of those there are.
             ModelError: its file is damaged.
         """
+        if self._is_loaded(name):
+            return name
         if not name or name == AUTO:
             name = self._default()
             if not name:

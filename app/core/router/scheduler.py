@@ -99,12 +99,15 @@ class Scheduler:
         if refusal is not None:
             self._effects.refuse(ticket, refusal)
             return
-        if self._is_calm and self._admission.grants and model.place is Place.READY:
+        if (
+            model.place is Place.READY
+            and not model.waiting
+            and self._admission.grants
+            and self._has_room(model, ticket)
+        ):
             model.waiting.append(ticket)
             self._grant(model, now)
-            if not model.waiting:
-                return
-            model.waiting.clear()
+            return
         at = next(
             (i for i, other in enumerate(model.waiting) if other.rank_s > ticket.rank_s), None
         )
@@ -285,10 +288,10 @@ class Scheduler:
     @property
     def _is_calm(self) -> bool:
         """Nobody waits and nothing moves: the usual case, which costs next to nothing."""
-        return not any(
-            model.waiting or model.is_wanted or model.place is Place.DRAINING
-            for model in self._models.values()
-        )
+        for model in self._models.values():
+            if model.waiting or model.is_wanted or model.place is Place.DRAINING:
+                return False
+        return True
 
     def _pump(self, now: float) -> None:
         for model in self._models.values():  # 6
@@ -421,7 +424,10 @@ class Scheduler:
         model.held = {}
 
     def _model(self, model_id: str) -> ModelRecord:
-        return self._models.setdefault(model_id, ModelRecord(model_id))
+        model = self._models.get(model_id)
+        if model is None:
+            model = self._models[model_id] = ModelRecord(model_id)
+        return model
 
 
 def _bounded(seconds: float) -> int:

@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
+import msgspec
+
 from app.core.router.decision import Overload
 
 # One step of priority is worth so many seconds of waiting: ageing and priority are one scale.
@@ -17,8 +19,7 @@ MAX_SIZE_STEPS = 6
 MAX_PRIORITY_STEPS = 10
 
 
-@dataclass(frozen=True, slots=True)
-class Ticket:
+class Ticket(msgspec.Struct, frozen=True):
     """One request that wants a slot.
 
     Attributes:
