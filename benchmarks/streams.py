@@ -43,7 +43,7 @@ async def read_stream(party: Party, body: bytes, gaps_s: list[float]) -> int:
 
 
 async def load(party: Party, streams: int, rate: int, count: int) -> dict[str, float]:
-    body = b'{"stream":true,"n":%d,"rate":%d}' % (count, rate)
+    body = b'{"model":"m","messages":[],"stream":true,"n":%d,"rate":%d}' % (count, rate)
     gaps_s: list[float] = []
     before_s = party.cpu_s()
     events = sum(await asyncio.gather(*(read_stream(party, body, gaps_s) for _ in range(streams))))
@@ -60,7 +60,7 @@ def measure(streams: int, rate: int, seconds: float) -> dict[str, object]:
     count = max(1, int(rate * seconds))
     with ExitStack() as stack:
         worker = python_party(stack, "direct", "hop_worker.py")
-        parties = [python_party(stack, "coolhead", "hop_bare.py", str(worker.port))]
+        parties = [python_party(stack, "coolhead", "hop_routed.py", str(worker.port))]
         nginx = nginx_party(stack, worker.port)
         if nginx is not None:
             parties.append(nginx)

@@ -172,7 +172,7 @@ class Exchange:
         self._is_silent = request.method == "HEAD"
         self._is_chunked = False
         self._head = b""
-        self._extra: tuple[tuple[bytes, bytes], ...] = ()
+        self._extra = b""
         self._client_gone: asyncio.Future[None] | None = None
         self._waiters: list[asyncio.Future[None]] = []
 
@@ -187,7 +187,7 @@ class Exchange:
 
     def add_header(self, name: bytes, value: bytes) -> None:
         """A header that goes out with whatever answer is given later."""
-        self._extra = (*self._extra, (name, value))
+        self._extra += b"%b: %b\r\n" % (name, value)
 
     def send(self, status: int, body: bytes, headers: HeaderPairs = ()) -> None:
         """The whole answer; content length is added. Content type is JSON unless in `headers`."""
@@ -208,12 +208,13 @@ class Exchange:
             raise ClientGoneError
         self.is_started = True
         self.status = status
-        if self._extra or type(headers) is not tuple:
-            headers = (*headers, *self._extra)
-        key = (status, headers)
-        known = _HEADS.get(key)
+        if type(headers) is not tuple:
+            headers = tuple(headers)
+        known = _HEADS.get((status, headers))
         if known is None:
             known = _head_of(status, headers)
+        if self._extra:
+            known += self._extra
         if status in _WITHOUT_BODY:
             self._is_silent = True
             self._head = known + self._tail()
