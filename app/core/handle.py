@@ -55,12 +55,14 @@ class Snapshot:
     reason: str = ""
     endpoint: str = ""
     is_paused: bool = False
+    pause_sentence: str = ""
     pressure: PressureLevel = PressureLevel.NORMAL
     pressure_sentence: str = ""
     pid: int = 0
     guard_pid: int = 0
     cap_kind: CapKind = CapKind.WATCH_ONLY
     is_safe_mode: bool = False
+    safe_mode_sentence: str = ""
     in_flight: int = 0
     queued: int = 0
     tokens_per_s: float = 0.0

@@ -125,7 +125,9 @@ def _line(snapshot: Snapshot) -> str:
 def _details(snapshot: Snapshot) -> tuple[str, ...]:
     found: list[str] = []
     if snapshot.is_safe_mode:
-        found.append(tr("Safe mode: no model is loaded unasked."))
+        found.append(snapshot.safe_mode_sentence or tr("Safe mode: no model is loaded unasked."))
+    if snapshot.pause_sentence:
+        found.append(snapshot.pause_sentence)
     if snapshot.pressure is not PressureLevel.NORMAL:
         found.append(snapshot.pressure_sentence or tr("Memory is short."))
     found += [

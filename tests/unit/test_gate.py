@@ -18,6 +18,19 @@ def test_gate_paused_answers_what_waits_and_takes_nothing_new() -> None:
     assert gate.admission().takes_new
 
 
+def test_gate_paused_by_two_opens_when_both_have_left() -> None:
+    gate = Gate()
+    gate.pause(True, "It runs on battery.", "battery")
+    assert gate.pause_sentence == "It runs on battery."
+    gate.pause(True)
+    assert "paused" in gate.admission().sentence
+    gate.pause(False, by="battery")
+    assert gate.is_paused
+    gate.pause(False)
+    assert not gate.is_paused
+    assert gate.admission().takes_new
+
+
 def test_gate_pressure_starts_nothing_and_says_why() -> None:
     gate = Gate()
     for level in list(PressureLevel)[1:]:

@@ -18,7 +18,7 @@ from app.core.router.access import AccessRules
 from app.core.router.admin import ADMIN, Admin, Execute
 from app.core.router.admissions import Admissions, Workers
 from app.core.router.dispatcher import Dispatcher
-from app.core.router.gate import Gate
+from app.core.router.gate import USER, Gate
 from app.core.router.http import HttpServer
 from app.core.router.http_types import Exchange, HttpLimits
 from app.core.router.local import LocalDelivery
@@ -143,9 +143,9 @@ class Endpoint:
 
     # What the user and the guard say.
 
-    def pause(self, is_paused: bool, sentence: str = "") -> None:
+    def pause(self, is_paused: bool, sentence: str = "", by: str = USER) -> None:
         """Keeps the port, answers new requests with 503; what waits already is still answered."""
-        self._gate.pause(is_paused, sentence)
+        self._gate.pause(is_paused, sentence, by)
         self._admissions.gate_changed()
 
     def press(self, level: PressureLevel, sentence: str = "") -> None:
@@ -201,6 +201,11 @@ class Endpoint:
     @property
     def is_paused(self) -> bool:
         return self._gate.is_paused
+
+    @property
+    def pause_sentence(self) -> str:
+        """Why it is paused by others than the user; empty while it is not."""
+        return self._gate.pause_sentence
 
     @property
     def port(self) -> int:

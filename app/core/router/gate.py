@@ -12,6 +12,8 @@ from app.core.router.tickets import OPEN, Admission
 
 COOL_DOWN_S = 30.0
 BLAMED_KEPT = 256
+USER = "user"
+"""Who pauses by hand; others pause for reasons of the desktop."""
 
 _PRESSURE_RETRY_S = {
     PressureLevel.ELEVATED: 10,
@@ -25,16 +27,17 @@ class Gate:
     """Several reasons may hold the door at once; the strongest speaks. Thread: core loop only."""
 
     def __init__(self) -> None:
-        self._is_paused = False
-        self._pause_sentence = ""
+        self._pauses: dict[str, str] = {}
         self._is_stopping = False
         self._pressure = PressureLevel.NORMAL
         self._pressure_sentence = ""
         self._blamed: OrderedDict[bytes, tuple[float, str]] = OrderedDict()
 
-    def pause(self, is_paused: bool, sentence: str = "") -> None:
-        self._is_paused = is_paused
-        self._pause_sentence = sentence or "Coolhead is paused (503 service unavailable)."
+    def pause(self, is_paused: bool, sentence: str = "", by: str = USER) -> None:
+        """Several may pause it at once, each for itself; the user's words go first."""
+        self._pauses.pop(by, None)
+        if is_paused:
+            self._pauses[by] = sentence or "Coolhead is paused (503 service unavailable)."
 
     def stop(self, is_stopping: bool) -> None:
         self._is_stopping = is_stopping
@@ -46,12 +49,17 @@ class Gate:
 
     @property
     def is_paused(self) -> bool:
-        return self._is_paused
+        return bool(self._pauses)
+
+    @property
+    def pause_sentence(self) -> str:
+        """Why it is paused by others than the user; empty while it is not."""
+        return next((words for by, words in self._pauses.items() if by != USER), "")
 
     @property
     def is_shut(self) -> bool:
         """Whether it is closed for requests to other machines, too."""
-        return self._is_paused or self._is_stopping
+        return bool(self._pauses) or self._is_stopping
 
     @property
     def pressure(self) -> PressureLevel:
@@ -71,8 +79,9 @@ class Gate:
             sentence = f"No new requests are taken for now (503 service unavailable). {reason}"
             retry_s = _PRESSURE_RETRY_S[self._pressure]
             return Admission(False, False, False, False, sentence, retry_s)
-        if self._is_paused:
-            return Admission(False, True, True, False, self._pause_sentence, 30)
+        if self._pauses:
+            sentence = self._pauses.get(USER) or self.pause_sentence
+            return Admission(False, True, True, False, sentence, 30)
         return OPEN
 
     # Requests whose worker was stopped for memory: agents retry, and would do it again.

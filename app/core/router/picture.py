@@ -28,7 +28,7 @@ class Surroundings:
     models: tuple[ModelSpec, ...] = ()
     phase: AppState | None = None
     reason: str = ""
-    is_safe_mode: bool = False
+    safe_mode_sentence: str = ""
 
 
 def take_picture(
@@ -45,12 +45,14 @@ def take_picture(
         reason=around.reason,
         endpoint=endpoint.url,
         is_paused=endpoint.is_paused,
+        pause_sentence=endpoint.pause_sentence,
         pressure=ladder.level,
         pressure_sentence=ladder.sentence,
         pid=around.pid,
         guard_pid=supervisor.guard.pid,
         cap_kind=ready.cap_kind if ready else CapKind.WATCH_ONLY,
-        is_safe_mode=around.is_safe_mode,
+        is_safe_mode=bool(around.safe_mode_sentence),
+        safe_mode_sentence=around.safe_mode_sentence,
         in_flight=endpoint.in_flight,
         queued=endpoint.queued,
         tokens_per_s=sum(speeds.values()),
