@@ -1,6 +1,6 @@
 """How long a routing decision takes, beside a plain loop over rules and a router of regexes.
 
-    python benchmarks/route.py [--json] [--requests 20000] [--rules 10,100,1000,5000]
+    python benchmarks/route.py [--json] [--busy] [--requests 20000] [--rules 10,100,1000,5000]
 
 Requests carry 2 kB of text each, a quarter of them Chinese, with 0 to 5 keyword hits. "extracted" has
 the features made before the clock starts; "decoded" starts from the bytes of the body. The two rivals
@@ -8,17 +8,20 @@ read the same rules over the first few hundred of the same requests, and have to
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import os
 import platform
 import random
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psutil
 from msgspec import structs
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -28,6 +31,9 @@ from app.core.router.features import RequestFeatures, extract
 from app.core.router.rules import RoutingRules, Rule
 from benchmarks.route_data import BODY_PATH, HEADERS, make_bodies, make_rules, without_text
 from benchmarks.route_rivals import CachedRouter, LoopRouter, RegexRouter, agent_session
+
+# What workers run at.
+WORKER_NICE = 10
 
 
 def measure(call: Callable[[int], object], count: int) -> dict[str, float]:
@@ -99,6 +105,31 @@ def session_figures(rules: Sequence[Rule]) -> dict[str, Any]:
     }
 
 
+@contextlib.contextmanager
+def busy_cores() -> Iterator[None]:
+    """A process per core that never rests, at a worker's lowered priority."""
+    spin = [sys.executable, "-c", "import time\nend=time.time()+300\nwhile time.time()<end: pass"]
+    # Windows has classes of priority instead of niceness.
+    lowered = getattr(psutil, "BELOW_NORMAL_PRIORITY_CLASS", WORKER_NICE)
+    spinning = [subprocess.Popen(spin) for _ in range(os.cpu_count() or 1)]
+    try:
+        for process in spinning:
+            psutil.Process(process.pid).nice(lowered)
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+def busy_figures(rules: Sequence[Rule], bodies: Sequence[bytes]) -> dict[str, Any]:
+    """The same decisions with nothing else to do, and beside a process that saturates every core."""
+    idle = table_figures(rules, bodies)["extracted"]
+    with busy_cores():
+        busy = table_figures(rules, bodies)["extracted"]
+    return {"idle": idle, "busy": busy, "p99_ratio": round(busy["p99_us"] / idle["p99_us"], 2)}
+
+
 def run(requests: int, sizes: Sequence[int], rival_s: float) -> dict[str, Any]:
     bodies = make_bodies(requests, random.Random(7))
     features = [extract(BODY_PATH, HEADERS, body) for body in bodies]
@@ -131,9 +162,14 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--requests", type=int, default=20_000)
     parser.add_argument("--rules", default="10,100,1000,5000")
+    parser.add_argument("--busy", action="store_true", help="also with every core saturated")
     parser.add_argument("--rival-seconds", type=float, default=3.0)
     args = parser.parse_args()
-    report = run(args.requests, [int(size) for size in args.rules.split(",")], args.rival_seconds)
+    sizes = [int(size) for size in args.rules.split(",")]
+    report = run(args.requests, sizes, args.rival_seconds)
+    if args.busy:
+        rules = make_rules(max(sizes), random.Random(3))
+        report["busy_cores"] = busy_figures(rules, make_bodies(args.requests, random.Random(7)))
     if args.json:
         print(json.dumps(report, indent=2))
         return 0
@@ -152,6 +188,8 @@ def main() -> int:
         print(f"{size:>6} " + " ".join(f"{c['p50_us']:>8} /{c['p99_us']:>8}" for c in cells))
     for name, figures in report["agent_session"].items():
         print(f"agent's session, {name}: {json.dumps(figures)}")
+    if args.busy:
+        print(f"every core saturated: {json.dumps(report['busy_cores'])}")
     return 0
 
 

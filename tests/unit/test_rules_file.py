@@ -1,6 +1,7 @@
 """routes.yaml: what is read, and that every mistake is named with its line and key path."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -350,3 +351,18 @@ def test_default_file_examples_that_are_commented_out_are_valid() -> None:
 def test_schema_for_editors_is_the_one_that_is_checked_against() -> None:
     shipped = json.loads(resource("routes.schema.json").read_text(encoding="utf-8"))
     assert shipped == json_schema()
+
+
+def test_docs_every_example_is_valid() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "routes.md").read_text(encoding="utf-8")
+    examples = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    assert len(examples) == 3
+    for example in examples:
+        parse_routes(example)
+
+
+def test_docs_every_key_is_described() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "routes.md").read_text(encoding="utf-8")
+    for entry in json_schema()["$defs"].values():
+        for key in entry["properties"]:
+            assert f"`{key}`" in page or f"{key}:" in page or f"`{key}=" in page, key

@@ -130,9 +130,10 @@ def estimate_tokens(text: str) -> int:
     """About how many tokens `text` is, for any script.
 
     Two for every seven ASCII characters, and 0.375 for every byte that UTF-8 takes beyond one for each
-    character: 0.66 for Cyrillic or Arabic, 1.04 for Chinese, Japanese or Korean, 1.4 for emoji. Measured
-    with the tokenizers of SmolLM2 (49,000 tokens) and Gemma 3 (262,000): English 8 to 22% above both,
-    code 1 to 4% below, tools 3 to 5% above, other scripts between the two, which differ by a factor of 3 there.
+    character: 0.66 for Cyrillic or Arabic, 1.04 for Chinese, Japanese or Korean, 1.4 for emoji.
+    Measured with the tokenizers of SmolLM2 (49,000 tokens) and Gemma 3 (262,000): English 8 to 22%
+    above both, code 1 to 4% below, tools 3 to 5% above; other scripts between the two, which differ by
+    a factor of 3 there.
     """
     characters = len(text)
     if text.isascii():
