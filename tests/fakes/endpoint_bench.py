@@ -17,7 +17,7 @@ from app.core.router.endpoint import Endpoint
 from app.core.router.router import Router, compile_rules
 from app.core.router.rules import RoutingRules
 from app.core.settings import Settings
-from tests.fakes.fake_backends import FakeBackend, FakeGuard, FakeLibrary, FakePlanner
+from tests.fakes.fake_backends import FakeBackend, FakeGuard, FakeLibrary, FakePlanner, until
 
 TOKEN = "admin-token"
 CHAT = "/v1/chat/completions"
@@ -132,5 +132,7 @@ def run(
             finally:
                 await bench.endpoint.close(0.0)
                 await bench.supervisor.stop_all(ExitCause.APP_GONE)
+        me = asyncio.current_task()
+        await until(lambda: asyncio.all_tasks() <= {me}, "the end of every task")
 
     asyncio.run(tell())

@@ -286,6 +286,34 @@ def test_endpoint_metrics_and_log_tell_of_requests_without_their_content(tmp_pat
     assert "secret" not in text
 
 
+def test_endpoint_reload_under_load_loses_no_request_and_shows_no_half_table() -> None:
+    def rules(name: str) -> RoutingRules:
+        action = Action(kind=TargetKind.CANNED, target="", canned=name)
+        return RoutingRules((Rule(name, Conditions(), action),))
+
+    async def story(bench: EndpointBench) -> None:
+        bench.use(rules("one"))
+        is_over = False
+
+        async def reload() -> int:
+            count = 0
+            while not is_over:
+                count += 1
+                bench.use(rules("two" if count % 2 else "one"))
+                await asyncio.sleep(0.001)
+            return count
+
+        reloading = asyncio.create_task(reload())
+        answers = await asyncio.gather(*(bench.chat(f"hello {n}") for n in range(200)))
+        is_over = True
+        assert await reloading > 5
+        for answer in answers:
+            said = answer.json()["choices"][0]["message"]["content"]
+            assert said == json.loads(answer.headers["x-coolhead-decision"])["rule"]
+
+    run(story)
+
+
 class OneAtATime(FakePlanner):
     """Room for one model."""
 
