@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from app.guard.options import GuardOptions, decode_options
+from app.guard.keeper import keep
+from app.guard.options import GuardOptions, decode_options, for_system
 from app.guard.systems import open_system
 from app.guard.watchdog import Watchdog, log_exception
 
@@ -24,9 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="coolhead guard", add_help=False)
     parser.add_argument("--fd", type=int, required=True)
     parser.add_argument("--options", default="")
+    parser.add_argument("--keeper", action="store_true")
     arguments = parser.parse_args(argv)
-    options = decode_options(arguments.options) if arguments.options else GuardOptions()
     _ignore_signals()
+    if arguments.keeper:
+        return keep(arguments.fd)
+    options = decode_options(arguments.options) if arguments.options else GuardOptions()
+    options = for_system(options, sys.platform)
     try:
         system = open_system(arguments.fd, options)
         _settle()

@@ -8,22 +8,18 @@ too, by the kernel.
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypeAlias
 
 import msgspec
 
 from app.core.errors import GuardError
 from app.core.lifecycle import ExitCause
+from app.guard.command import guard_command, own_environment
 from app.guard.link import LinkClosed, close_descriptors
-from app.guard.link_posix import PosixLink, make_pair
 from app.guard.options import GuardOptions, encode_options
 from app.guard.protocol import (
     HEARTBEAT_S,
@@ -44,6 +40,7 @@ from app.guard.protocol import (
     decode_to_app,
     encode,
 )
+from app.guard.start_guard import ClientLink, Words, start_guard
 
 logger = logging.getLogger(__name__)
 
@@ -66,20 +63,6 @@ class LaunchedWorker:
     pidfd: int
 
 
-def guard_command() -> list[str]:
-    """How our own program is started as the guard, in a checkout, installed or frozen."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable, "guard"]
-    return [sys.executable, "-P", "-m", "app", "guard"]
-
-
-def own_environment() -> dict[str, str]:
-    """This environment, with the folder of our package first on the module path."""
-    root = str(Path(__file__).resolve().parent.parent.parent)
-    before = os.environ.get("PYTHONPATH")
-    return dict(os.environ) | {"PYTHONPATH": f"{root}{os.pathsep}{before}" if before else root}
-
-
 class GuardClient:
     """One guard process and the link to it. Thread: the core loop.
 
@@ -99,9 +82,8 @@ class GuardClient:
         self._on_lost = on_lost
         self._options = options or GuardOptions()
         self._process: subprocess.Popen[bytes] | None = None
-        self._link: PosixLink | None = None
-        self._stderr = -1
-        self._stderr_text = b""
+        self._link: ClientLink | None = None
+        self._words: Words | None = None
         self._last_line = ""
         self._ready: Ready | None = None
         self._ready_future: asyncio.Future[Ready] | None = None
@@ -110,7 +92,6 @@ class GuardClient:
         self._alive: set[str] = set()
         self._is_stopping = False
         self._is_lost = False
-        self._is_writing = False
         self._heard_s = 0.0
         self._beat_s = 0.0
         self._beat: asyncio.TimerHandle | None = None
@@ -137,38 +118,16 @@ class GuardClient:
         if self._process is not None:
             raise GuardError("This guard was started before.")
         loop = asyncio.get_running_loop()
-        ours, theirs = make_pair()
-        read_end, write_end = os.pipe()
-        argv = [
-            *guard_command(), "--fd", str(theirs.fileno()), "--options", encode_options(self._options),
-        ]  # fmt: skip
-
-        def start_process() -> "subprocess.Popen[bytes]":
-            return subprocess.Popen(
-                argv,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=write_end,
-                env=own_environment(),
-                pass_fds=(theirs.fileno(),),
-                start_new_session=True,
-            )
-
         try:
-            self._process = await loop.run_in_executor(None, start_process)
+            started = await loop.run_in_executor(
+                None, start_guard, guard_command(), encode_options(self._options)
+            )
         except OSError as error:
-            ours.close()
-            os.close(read_end)
             raise GuardError(f"The guard could not be started: {error}") from error
-        finally:
-            theirs.close()
-            os.close(write_end)
-        self._link = PosixLink(ours)
-        self._stderr = read_end
-        os.set_blocking(read_end, False)
+        self._process, self._link = started.process, started.link
+        self._words = Words(started.words, self._said)
         self._ready_future = loop.create_future()
-        loop.add_reader(self._link.fileno(), self._readable)
-        loop.add_reader(read_end, self._stderr_readable)
+        self._link.attach(loop, self._readable)
         self._heard_s = self._beat_s = time.monotonic()
         try:
             async with asyncio.timeout(START_DEADLINE_S):
@@ -270,19 +229,6 @@ class GuardClient:
             self._link.send(encode(message), descriptors)
         except LinkClosed as error:
             raise GuardError(f"The guard is gone: {error}") from error
-        if self._link.has_waiting and not self._is_writing:
-            self._is_writing = True
-            asyncio.get_running_loop().add_writer(self._link.fileno(), self._writable)
-
-    def _writable(self) -> None:
-        if self._link is None:
-            return
-        with contextlib.suppress(LinkClosed):
-            self._link.flush()
-            if self._link.has_waiting:
-                return
-        self._is_writing = False
-        asyncio.get_running_loop().remove_writer(self._link.fileno())
 
     def _readable(self) -> None:
         if self._link is None:
@@ -352,8 +298,8 @@ class GuardClient:
         self._exits.clear()
         self._alive.clear()
         if self._ready_future is not None and not self._ready_future.done():
-            if self._stderr >= 0:
-                self._stderr_readable()
+            if self._words is not None:
+                self._words.read()
             self._ready_future.set_exception(GuardError(f"{reason} {self._last_line}".strip()))
             return
         if self._is_stopping:
@@ -366,21 +312,17 @@ class GuardClient:
         self._on_lost(reason)
 
     def _let_go(self) -> None:
-        loop = asyncio.get_running_loop()
         if self._beat is not None:
             self._beat.cancel()
             self._beat = None
         if self._link is not None:
-            loop.remove_reader(self._link.fileno())
-            loop.remove_writer(self._link.fileno())
+            self._link.detach()
             self._link.close()
             self._link = None
-        if self._stderr >= 0:
-            self._stderr_readable()
-        if self._stderr >= 0:
-            loop.remove_reader(self._stderr)
-            os.close(self._stderr)
-            self._stderr = -1
+        if self._words is not None:
+            self._words.read()
+            self._words.close()
+            self._words = None
         self._is_lost = True
 
     # -- heartbeat and words ----------------------------------------------------------------------
@@ -397,30 +339,16 @@ class GuardClient:
         if now_s - self._heard_s > SILENCE_S:
             process = self._process
             if process is not None:
-                process.send_signal(signal.SIGKILL)
+                process.kill()
             self._lost(f"The guard said nothing for {SILENCE_S:.0f} s and was ended.")
             return
         with contextlib.suppress(GuardError):
             self._send(Heartbeat(now_s))
         self._schedule_beat()
 
-    def _stderr_readable(self) -> None:
-        try:
-            piece = os.read(self._stderr, 65536)
-        except BlockingIOError:
-            return
-        except OSError:
-            piece = b""
-        if not piece:
-            asyncio.get_running_loop().remove_reader(self._stderr)
-            os.close(self._stderr)
-            self._stderr = -1
-            return
-        *lines, rest = (self._stderr_text + piece).split(b"\n")
-        self._stderr_text = rest[-4096:]
-        for line in lines:
-            self._last_line = line.decode(errors="replace")
-            logger.warning("guard: %s", self._last_line)
+    def _said(self, line: str) -> None:
+        self._last_line = line
+        logger.warning("guard: %s", line)
 
 
 def _kill_and_reap(process: "subprocess.Popen[bytes]") -> None:

@@ -12,16 +12,20 @@ import select
 import socket
 import struct
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from app.guard.link import LinkClosed, Packet
 from app.guard.protocol import PACKET_BYTES
 
+if TYPE_CHECKING:
+    import asyncio  # the guard process runs without it
+
 IS_FRAMED = sys.platform == "darwin"
 MOST_DESCRIPTORS = 8
 MOST_WAITING = 4096
-"""Packets kept while the other side does not read (it may be stopped); then the oldest sample goes."""
+"""Packets kept while the other side does not read (it may be stopped); samples are not kept at all."""
 _BUFFER_BYTES = 1024 * 1024
 _HEADER = struct.Struct(">IB")
 """Length of the packet and how many descriptors are its own."""
@@ -50,17 +54,10 @@ class PosixLink:
         self._outbox: collections.deque[_Outgoing] = collections.deque()
         self._inbox = bytearray()
         self._in_descriptors: list[int] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
         sock.setblocking(False)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
             sock.setsockopt(socket.SOL_SOCKET, option, _BUFFER_BYTES)
-
-    def fileno(self) -> int:
-        return self._sock.fileno()
-
-    @property
-    def has_waiting(self) -> bool:
-        """Whether packets wait for the other side to read."""
-        return bool(self._outbox)
 
     def send(self, data: bytes, descriptors: Sequence[int] = (), *, may_drop: bool = False) -> None:
         """Sends or keeps for later; the caller keeps its descriptors.
@@ -68,13 +65,13 @@ class PosixLink:
         Raises:
             LinkClosed: when the other side is gone.
         """
-        if may_drop and self._outbox:
+        if (may_drop and self._outbox) or len(self._outbox) >= MOST_WAITING:
             return
-        if len(self._outbox) >= MOST_WAITING:
-            self._outbox.popleft()
         framed = _HEADER.pack(len(data), len(descriptors)) + data if self._is_framed else data
         self._outbox.append(_Outgoing(framed, tuple(os.dup(fd) for fd in descriptors), may_drop))
         self.flush()
+        if self._outbox and self._loop is not None:
+            self._loop.add_writer(self._sock.fileno(), self._flush_from_loop)
 
     def flush(self) -> None:
         """Sends what waits, as far as the other side takes it.
@@ -161,6 +158,26 @@ class PosixLink:
         for handle in handles:
             poll.register(handle, _IN)
         return frozenset(fd for fd, _ in poll.poll(max(timeout_s, 0.0) * 1000))
+
+    def attach(self, loop: "asyncio.AbstractEventLoop", on_readable: Callable[[], None]) -> None:
+        """Lets an event loop watch this end, for the client: `on_readable` then calls `receive`."""
+        self._loop = loop
+        loop.add_reader(self._sock.fileno(), on_readable)
+
+    def detach(self) -> None:
+        """Ends what `attach` began."""
+        if self._loop is not None:
+            self._loop.remove_reader(self._sock.fileno())
+            self._loop.remove_writer(self._sock.fileno())
+            self._loop = None
+
+    def _flush_from_loop(self) -> None:
+        with contextlib.suppress(LinkClosed):  # the reading side will say so
+            self.flush()
+            if self._outbox:
+                return
+        if self._loop is not None:
+            self._loop.remove_writer(self._sock.fileno())
 
     def wait_handles(self, timeout_s: float, handles: Sequence[int]) -> None:
         """The same for `handles` alone, for when the link is closed."""

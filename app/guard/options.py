@@ -17,7 +17,7 @@ class GuardOptions(msgspec.Struct, frozen=True):
         cap_kinds: kernel caps that may be tried, strongest first; others are passed over.
         watch: whether the guard kills by its own samples; without it only the kernel's cap holds.
         predict: whether the slope of a worker's memory is drawn out.
-        nice: added to the workers' niceness.
+        nice: the workers' niceness.
         kernel_above_bytes: how far the kernel's line lies above the guard's.
     """
 
@@ -36,3 +36,11 @@ def encode_options(options: GuardOptions) -> str:
 def decode_options(text: str) -> GuardOptions:
     """Raises: msgspec.ValidationError for anything else."""
     return msgspec.json.decode(text, type=GuardOptions)
+
+
+def for_system(options: GuardOptions, platform: str) -> GuardOptions:
+    """What differs by system: on macOS a footprint needs up to half a second to fall after a release."""
+    if platform != "darwin":
+        return options
+    lines = msgspec.structs.replace(options.lines, cancel_deadline_s=1.0, settle_s=1.0)
+    return msgspec.structs.replace(options, lines=lines)

@@ -134,7 +134,7 @@ class LinuxSpawner:
     def _lower(self) -> None:
         """Lower priorities, and no core dump of gigabytes; none of it is worth failing for."""
         steps: tuple[Callable[[], object], ...] = (
-            lambda: os.nice(self._options.nice),
+            lambda: os.setpriority(os.PRIO_PROCESS, 0, self._options.nice),
             lambda: Path("/proc/self/oom_score_adj").write_text(OOM_SCORE_ADJ),
             lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
         )

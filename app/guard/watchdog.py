@@ -11,6 +11,7 @@ import os
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import replace
 
 import msgspec
 
@@ -39,7 +40,7 @@ from app.guard.protocol import (
     decode_to_guard,
     encode,
 )
-from app.guard.reader import NO_READER, STALE_S, SlowReader, SlowReading
+from app.guard.reader import NO_READER, STALE_S, SlowReader
 from app.guard.readings import Action, Reading, WorkerReading
 from app.guard.roster import RosterEntry
 
@@ -262,11 +263,18 @@ class Watchdog:
             self._oom_counts.append((at_s, machine.oom_kills))
             while self._oom_counts[0][0] < at_s - OOM_MEMORY_S:
                 self._oom_counts.popleft()
+        workers = self._workers.values()
+        self._reader.want(
+            at_s,
+            tuple(worker.child.pid for worker in workers),
+            on_gpu=any(worker.launch.caps.gpu_bytes for worker in workers),
+            is_pressed=self._policy.level > 0,
+        )
         slow = self._reader.latest()
         if at_s - slow.at_s > STALE_S:
-            slow = SlowReading()
+            slow = replace(slow, gpus=())
         readings: list[WorkerReading] = []
-        for worker in self._workers.values():
+        for worker in workers:
             memory = self._sampler.worker(worker.worker_id, slow=is_slow)
             if memory is not None:
                 readings.append(worker.see(memory, slow, at_s))

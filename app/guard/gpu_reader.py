@@ -1,0 +1,109 @@
+"""GPU memory by process: NVIDIA's library, and the kernel's own account for AMD and Intel.
+
+Runs in the reader, never in the watchdog's loop: a driver may hang, or take 100 ms.
+"""
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from app.guard.reader import GpuReading
+
+_UNITS = {"KiB": 1024, "MiB": 1024 * 1024, "": 1}
+
+
+class NvmlGpus:
+    """Devices and processes as NVIDIA's library tells them.
+
+    Device names follow the library's order, which is the bus order; workers are started with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID so that the engine's names are the same.
+    """
+
+    def __init__(self, load: Callable[[], Any] | None = None) -> None:
+        self._load = load or _load_nvml
+        self._nvml: Any = None
+        self._has_failed = False
+
+    def read(self) -> tuple[GpuReading, ...]:
+        """Nothing where there is no such library or driver; it is tried once."""
+        if self._has_failed:
+            return ()
+        try:
+            if self._nvml is None:
+                self._nvml = self._load()
+                self._nvml.nvmlInit()
+            count = self._nvml.nvmlDeviceGetCount()
+            return tuple(self._device(index) for index in range(count))
+        except Exception:  # noqa: BLE001 - whatever a driver raises, it cannot be read
+            self._has_failed = True
+            return ()
+
+    def _device(self, index: int) -> GpuReading:
+        nvml = self._nvml
+        device = nvml.nvmlDeviceGetHandleByIndex(index)
+        memory = nvml.nvmlDeviceGetMemoryInfo(device)
+        by_pid: dict[int, int] = {}
+        for call in (
+            nvml.nvmlDeviceGetComputeRunningProcesses,
+            nvml.nvmlDeviceGetGraphicsRunningProcesses,
+        ):
+            with contextlib.suppress(nvml.NVMLError):
+                for process in call(device):
+                    # None where the driver does not tell (WDDM).
+                    if process.usedGpuMemory is not None:
+                        taken = by_pid.get(process.pid, 0)
+                        by_pid[process.pid] = max(taken, int(process.usedGpuMemory))
+        return GpuReading(f"CUDA{index}", int(memory.total), int(memory.free), by_pid)
+
+
+def _load_nvml() -> Any:
+    import pynvml
+
+    return pynvml
+
+
+def read_fdinfo(pids: tuple[int, ...], proc: str = "/proc") -> tuple[GpuReading, ...]:
+    """What the kernel's drivers (amdgpu, i915, xe) say of each process, by bus address.
+
+    Memory of the host that a GPU uses (GTT) is in neither RSS nor a control group, so this is the
+    only place where it can be seen.
+    """
+    own: dict[str, dict[int, int]] = {}
+    shared: dict[str, dict[int, int]] = {}
+    for pid in pids:
+        clients: set[tuple[str, str]] = set()
+        try:
+            files = list(Path(proc, str(pid), "fdinfo").iterdir())
+        except OSError:
+            continue
+        for file in files:
+            fields = _drm_fields(file)
+            device, client = fields.get("drm-pdev", ""), fields.get("drm-client-id", "")
+            if not client or (device, client) in clients:
+                continue
+            clients.add((device, client))
+            taken = _bytes(fields, "vram")
+            host = _bytes(fields, "gtt") + _bytes(fields, "system0")
+            own.setdefault(device, {})[pid] = own.get(device, {}).get(pid, 0) + taken
+            shared.setdefault(device, {})[pid] = shared.get(device, {}).get(pid, 0) + host
+    return tuple(GpuReading(f"drm:{device}", 0, -1, own[device], shared[device]) for device in own)
+
+
+def _drm_fields(file: Path) -> dict[str, str]:
+    try:
+        text = file.read_text(errors="replace")
+    except OSError:
+        return {}
+    if "drm-client-id" not in text:
+        return {}
+    pairs = (line.partition(":") for line in text.splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _bytes(fields: dict[str, str], region: str) -> int:
+    for key in (f"drm-resident-{region}", f"drm-memory-{region}"):
+        number, _, unit = fields.get(key, "").partition(" ")
+        if number.isdigit():
+            return int(number) * _UNITS.get(unit, 1)
+    return 0
