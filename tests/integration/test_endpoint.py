@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from app.core.backends.planner import Priced
-from app.core.errors import EndpointError
-from app.core.events import Notice
+from app.core.errors import EndpointError, RoutesInvalid
+from app.core.events import Notice, RoutesReloaded
 from app.core.handle import ApplySettings, LoadModel, Pause, Quit, ReloadRoutes, ShowWindow, Stop
 from app.core.lifecycle import ExitCause, WorkerState
 from app.core.models.fit import Fit
@@ -310,6 +310,29 @@ def test_endpoint_reload_under_load_loses_no_request_and_shows_no_half_table() -
         for answer in answers:
             said = answer.json()["choices"][0]["message"]["content"]
             assert said == json.loads(answer.headers["x-coolhead-decision"])["rule"]
+
+    run(story)
+
+
+def test_endpoint_reload_tells_of_doubtful_rules_and_a_bad_file_changes_nothing(
+    tmp_path: Path,
+) -> None:
+    async def story(bench: EndpointBench) -> None:
+        path = tmp_path / "routes.yaml"
+        path.write_text(
+            "rules:\n"
+            "  - name: all\n    then: {reply: One.}\n"
+            "  - name: never\n    when: {has_tools: true}\n    then: {reply: Two.}\n"
+        )
+        bench.router.path = path
+        assert await bench.endpoint.reload_routes() == 2
+        told = [event for event in bench.events if isinstance(event, RoutesReloaded)]
+        assert any("never" in problem or "all" in problem for problem in told[-1].problems)
+        assert "One." in (await bench.chat()).text
+        path.write_text("rules: 5\n")
+        with pytest.raises(RoutesInvalid):
+            await bench.endpoint.reload_routes()
+        assert "One." in (await bench.chat()).text
 
     run(story)
 

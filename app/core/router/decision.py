@@ -20,8 +20,8 @@ Overload = Literal["queue", "reject", "degrade"]
 class TargetKind(StrEnum):
     """What a target's name stands for.
 
-    `AUTO` is the model that the request asks for where there is one of that name, and the default
-    model otherwise; which of them it is, the dispatcher knows.
+    `AUTO` is the model that the request asks for, and the default model where it asks for `auto` or
+    for none; a name that is not installed is refused with the list of those that are.
     """
 
     LOCAL = "local"

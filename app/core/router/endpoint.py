@@ -7,6 +7,7 @@ about taking requests comes in here. Core loop only.
 import asyncio
 import contextlib
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from app.core.router.http_types import Exchange, HttpLimits
 from app.core.router.local import LocalDelivery
 from app.core.router.metrics import Metrics
 from app.core.router.names import Library, Names
+from app.core.router.ollama_face import OllamaFace
 from app.core.router.pages import Pages
 from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
@@ -94,6 +96,7 @@ class Endpoint:
             log=self._log,
         )
         self._pages = Pages(names, workers, self._gate, self._metrics)
+        self._ollama = OllamaFace(names, workers)
         self._admin = Admin(execute, snapshot, events)
         self._server = HttpServer(self._handle, self._http_limits(), self._access())
         self._ticker: asyncio.Task[None] | None = None
@@ -176,7 +179,10 @@ class Endpoint:
         """
         self.use_routes(await asyncio.to_thread(self._router.read_again))
         count = len(self._router.rules.rules)
-        self._events.publish(RoutesReloaded(count))
+        models = [spec.model_id for spec in await self._names.specs()]
+        doubts = await asyncio.to_thread(self._router.lint, models, [self.port])
+        told = tuple(str(problem) for problem in doubts)
+        self._events.publish(RoutesReloaded(count, told, at=time.time()))
         return count
 
     def use_routes(self, compiled: CompiledRules) -> None:
@@ -246,7 +252,7 @@ class Endpoint:
     async def _handle(self, exchange: Exchange) -> None:
         if exchange.request.path.startswith(ADMIN):
             await self._admin.handle(exchange)
-        elif not await self._pages.handle(exchange):
+        elif not await self._pages.handle(exchange) and not await self._ollama.handle(exchange):
             await self._dispatcher.handle(exchange)
 
     async def _tick(self) -> None:

@@ -57,7 +57,7 @@ class LocalDelivery:
         )
         wish = Wish(
             model_id,
-            decision.priority // 10,  # a rule's -100 to 100, in steps of the scheduler's
+            decision.priority,
             features.tokens + (features.max_tokens or USUAL_ANSWER_TOKENS),
             max_wait_s,
             decision.overload,

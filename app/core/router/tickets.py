@@ -16,7 +16,7 @@ AGEING_S = 10.0
 # Each doubling of a request above this size costs it one step, so that short ones pass long ones.
 SMALL_TOKENS = 1024
 MAX_SIZE_STEPS = 6
-MAX_PRIORITY_STEPS = 10
+MAX_PRIORITY_STEPS = 20
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -24,7 +24,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
     Attributes:
         ticket_id: unique for the life of the scheduler.
-        priority: steps; higher is sooner, 0 is usual. Held to -10 to 10.
+        priority: steps; higher is sooner, 0 is usual. Held to -20 to 20.
         size_tokens: estimate of prompt and answer together.
         enqueued_s: when it came, monotonic seconds.
         deadline_s: when waiting is over, monotonic seconds.
@@ -46,7 +46,7 @@ class Ticket(msgspec.Struct, frozen=True):
         """The lower, the sooner.
 
         All tickets age alike, so the order of two never changes and none starves: whoever comes more
-        than the whole span of priority and size (260 s) later stands behind.
+        than the whole span of priority and size (460 s) later stands behind.
         """
         steps = max(-MAX_PRIORITY_STEPS, min(MAX_PRIORITY_STEPS, self.priority))
         if self.size_tokens > SMALL_TOKENS:
