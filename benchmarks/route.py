@@ -87,21 +87,41 @@ def rival_figures(
 def session_figures(rules: Sequence[Rule]) -> dict[str, Any]:
     """An agent's session of 40 turns, as it is, and with a cache of whole decisions in front."""
     bodies = agent_session(random.Random(11))
-    router = Router(RoutingRules(tuple(rules)))
-    features = [extract(BODY_PATH, HEADERS, body) for body in bodies]
-    plain = measure(lambda at: router.route(features[at]), len(features))
-    joined = [structs.replace(each, texts=(each.text,)) for each in features]
-    unremembered = measure(lambda at: router.route(joined[at]), len(joined))
-    features = [extract(BODY_PATH, HEADERS, body) for body in bodies]
-    cached = CachedRouter(Router(RoutingRules(tuple(rules))))
-    with_cache = measure(lambda at: cached.route(features[at]), len(features))
+    cached: list[CachedRouter] = []
+
+    def fresh() -> tuple[Router, list[RequestFeatures]]:
+        made = [extract(BODY_PATH, HEADERS, body) for body in bodies]
+        return Router(RoutingRules(tuple(rules))), made
+
+    def plain() -> dict[str, float]:
+        router, features = fresh()
+        return measure(lambda at: router.route(features[at]), len(features))
+
+    def joined() -> dict[str, float]:
+        router, features = fresh()
+        one = [structs.replace(each, texts=(each.text,)) for each in features]
+        return measure(lambda at: router.route(one[at]), len(one))
+
+    def with_cache() -> dict[str, float]:
+        router, features = fresh()
+        cached.append(CachedRouter(router))
+        return measure(lambda at: cached[-1].route(features[at]), len(features))
+
+    # A session is short: each is played three times, from the beginning, and the quietest one counts.
+    found = {
+        name: min((play() for _ in range(3)), key=lambda figures: figures["mean_us"])
+        for name, play in (
+            ("as_it_is", plain),
+            ("as_one_message_each_turn", joined),
+            ("with_decision_cache", with_cache),
+        )
+    }
+    hits, misses = cached[-1].hits, cached[-1].misses
     return {
         "requests": len(bodies),
         "longest_body_bytes": max(map(len, bodies)),
-        "as_it_is": plain,
-        "as_one_message_each_turn": unremembered,
-        "with_decision_cache": with_cache,
-        "decision_cache_hit_rate": round(cached.hits / (cached.hits + cached.misses), 3),
+        **found,
+        "decision_cache_hit_rate": round(hits / (hits + misses), 3),
     }
 
 
