@@ -35,6 +35,7 @@ from app.core.router.limits import AnswerLimits
 from app.core.router.local import LocalDelivery
 from app.core.router.metrics import Metrics
 from app.core.router.names import Names
+from app.core.router.ollama import target_path, translated_request
 from app.core.router.prompts import Prompts
 from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
@@ -69,6 +70,8 @@ SERVED = frozenset(
         "/tokenize",
         "/detokenize",
         "/apply-template",
+        "/api/chat",
+        "/api/generate",
     }
 )
 
@@ -137,14 +140,19 @@ class Dispatcher:
         headers = {
             name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers
         }
-        features = extract(request.path, headers, request.body)
+        wire = wire_of(path)
+        if wire.is_ollama:
+            asked = translated_request(wire, request.body)
+            features = extract(target_path(wire, asked), headers, asked)
+        else:
+            features = extract(request.path, headers, request.body)
         decision = self._router().route(features)
         exchange.add_header(DECISION_HEADER, decision_header(decision))
         admission = self._gate.admission()
         if not admission.takes_new and (self._gate.is_shut or not self._goes_elsewhere(decision)):
             self._metrics.count(self._metrics.refusals, "closed").inc()
             raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
-        job = Job(exchange, wire_of(path), features, decision, self._limits(decision))
+        job = Job(exchange, wire, features, decision, self._limits(decision))
         self._jobs[job] = None
         try:
             await self._answer(job)
@@ -195,7 +203,7 @@ class Dispatcher:
             return
         if decision.system_prompt is not None:
             text = self._prompts.render(decision.system_prompt, job.features)
-            job.body = with_system_prompt(job.wire, job.body, text)
+            job.body = with_system_prompt(job.features.wire, job.body, text)
         if decision.chat_template is not None and job.wire is Wire.CHAT:
             job.body = completion_body(job.body, self._prompts.get(decision.chat_template))
         key = b""
@@ -262,7 +270,7 @@ class Dispatcher:
 
     def _can_cache(self, job: Job) -> bool:
         policy = job.decision.cache
-        if not policy.is_on or not job.body:
+        if not policy.is_on or not job.body or job.wire.is_ollama:
             return False
         if job.stream is not None and job.whole is not None:
             return False  # what is kept would be the completion's events

@@ -16,6 +16,7 @@ from app.core.router.features import RequestFeatures
 from app.core.router.gate import fingerprint
 from app.core.router.http_types import Exchange
 from app.core.router.limits import AnswerLimits, LimitHit, LimitWatch
+from app.core.router.ollama import Lines, tagged
 from app.core.router.request_log import RequestLine
 from app.core.router.splice import AnswerStream, StreamStats
 from app.core.router.templated import COMPLETIONS_PATH, ChatEvents, chat_answer
@@ -62,6 +63,11 @@ class Job:
             self.worker_wire = Wire.COMPLETIONS
             self.whole = chat_answer
             translate = ChatEvents()
+        elif wire.is_ollama:
+            lines = Lines(wire, tagged(features.model))
+            self.worker_wire = features.wire
+            self.whole = lines.whole
+            translate = lines
         self.target = decision.target
         self.model_id = ""
         self.fallbacks: list[str] = []
