@@ -22,7 +22,9 @@ from app import __version__
 from app.cli.client import RunningApp, find_running
 from app.cli.findings import Finding, Grade
 from app.cli.text import size
+from app.core.backends.choose import choose_engine
 from app.core.backends.llama_cpp import LlamaCppBackend
+from app.core.backends.mlx import MlxBackend
 from app.core.errors import CoolheadError
 from app.core.hardware.machine import Machine
 from app.core.hardware.probe import probe_machine
@@ -69,7 +71,7 @@ def examine() -> Iterator[Finding]:
     yield from _folders(paths)
     machine = probe_machine()
     yield from _machine(machine, loaded.settings)
-    yield from _engines(machine)
+    yield from _engines(machine, loaded.settings, paths)
     yield from _cap(running)
     yield _port(running, loaded.settings)
     yield _tray()
@@ -138,22 +140,25 @@ def _machine(machine: Machine, settings: Settings) -> Iterator[Finding]:
         yield Finding("devices", Grade.WARNING, problem)
 
 
-def _engines(machine: Machine) -> Iterator[Finding]:
-    engines = LlamaCppBackend().engines()
-    for engine in engines:
-        if engine.usable:
-            devices = ", ".join(gpu.device for gpu in machine.usable_gpus) or "CPU"
-            text = f"{engine.version} on {devices}"
-            yield Finding(f"engine {engine.name}", Grade.OK, text)
+def _engines(machine: Machine, settings: Settings, paths: Paths) -> Iterator[Finding]:
+    infos = LlamaCppBackend(lambda: settings, engines_folder=paths.engines).engines()
+    for info in (*infos, *MlxBackend(engines_folder=paths.engines).engines()):
+        if info.usable:
+            text = f"{info.version} on {', '.join(info.devices) or 'the processor'}"
+            yield Finding(f"engine {info.name}", Grade.OK, text)
         else:
-            yield Finding(f"engine {engine.name}", Grade.NOTE, f"not usable: {engine.reason}")
-    if not any(engine.usable for engine in engines):
-        yield Finding(
-            "engine",
-            Grade.BLOCKS,
-            "no engine is installed, so no model can run.",
-            "Install one: pip install xllamacpp",
+            yield Finding(f"engine {info.name}", Grade.NOTE, f"not usable: {info.reason}")
+    gpus = [gpu.name for gpu in machine.gpus]
+    choice = choose_engine(infos, settings.engine.engine, gpus)
+    if choice.engine is None:
+        advice = (
+            "Install one: coolhead engine install cpu, or coolhead settings set engine.engine auto"
         )
+        yield Finding("engine", Grade.BLOCKS, choice.reason, advice)
+    elif choice.warning:
+        yield Finding("engine", Grade.WARNING, choice.reason, choice.warning)
+    else:
+        yield Finding("engine", Grade.OK, f"GGUF models run on {choice.reason}")
 
 
 def _cap(running: RunningApp | None) -> Iterator[Finding]:
