@@ -1,7 +1,7 @@
 """Whether to start in safe mode: after an unclean end, or after three kills for memory.
 
 Called by the composition at start, at an orderly end, and when the guard reports a kill; on the core
-loop, as the files are a few hundred bytes. In safe mode nothing is loaded unasked.
+loop, as the files are a few hundred bytes. What follows from it is the app's (`caution.py`).
 """
 
 import contextlib
@@ -164,5 +164,5 @@ def decide(unclean: RunRecord | None, recent_kills: list[KillEntry], boot: str =
     how = "the computer went down" if boot and unclean.boot != boot else "Coolhead was ended"
     return SafeMode(
         is_active=True,
-        reason=f"Last time {how}{loaded} before it could stop in order. Nothing is loaded until you ask.",
+        reason=f"Last time {how}{loaded} before it could stop in order.",
     )

@@ -122,7 +122,7 @@ def test_desktop_pause_tells_what_cannot_be_told() -> None:
         assert desk.looks == 0
         desk.settings = Settings()
         await desk.pause.look()
-        assert desk.pause.problems == ()
+        assert not desk.pause.problems
 
     asyncio.run(run())
 
