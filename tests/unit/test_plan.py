@@ -218,6 +218,13 @@ def test_draft_model_encoder_and_adapter_are_in_the_plan(model: Maker, tmp_path:
     assert gpu.device("CUDA0").weights_bytes > files + draft.size_bytes
 
 
+def test_kv_type_that_the_engine_would_refuse_is_named(model: Maker) -> None:
+    quantized = replace(PLAIN, kv_type_k="q8_0", kv_type_v="q8_0")
+    assert plan_memory(model("llama-8b"), quantized).note == ""
+    scores = replace(quantized, flash_attention=False)
+    assert "flash attention" in plan_memory(model("llama-8b"), scores).note
+
+
 def test_unknown_architecture_says_that_the_dry_run_decides(tmp_path: Path) -> None:
     fake = gguf_models.llama_1b()
     fake.architecture = "somethingnew"

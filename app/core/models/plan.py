@@ -19,7 +19,7 @@ from app.core.models.plan_compute import (
     host_input_bytes,
     output_bytes,
 )
-from app.core.models.plan_kv import checkpoint_bytes, layer_kv_bytes
+from app.core.models.plan_kv import checkpoint_bytes, kv_type_problem, layer_kv_bytes
 from app.core.models.plan_place import Placement, place
 from app.core.models.plan_shape import Shape
 from app.core.models.plan_weights import place_weights
@@ -152,7 +152,7 @@ def _plan_model(spec: ModelSpec, settings: LoadSettings, gpus: Sequence[str]) ->
                 overhead_bytes=GPU_CONTEXT_BYTES,
             )
         )
-    note, margin = "", FORMULA_MARGIN_PERCENT
+    note, margin = kv_type_problem(shape, settings), FORMULA_MARGIN_PERCENT
     if not shape.is_known:
         margin = UNKNOWN_MARGIN_PERCENT
         note = (

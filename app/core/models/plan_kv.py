@@ -74,3 +74,22 @@ def checkpoint_bytes(shape: Shape, settings: LoadSettings) -> int:
             size += cells * row_bytes(TYPE_BY_NAME[settings.kv_type_v], layer.v_row)
         size += 4 * (layer.conv_elements + layer.state_elements)
     return size * settings.checkpoints * max(1, settings.slots)
+
+
+def kv_type_problem(shape: Shape, settings: LoadSettings) -> str:
+    """Why the engine would refuse the KV types; empty where it would not.
+
+    Source: `llama_init_from_model` (llama-context.cpp): heads must be whole blocks of the type,
+    and a quantized V needs flash attention.
+    """
+    types = (TYPE_BY_NAME[settings.kv_type_k], TYPE_BY_NAME[settings.kv_type_v])
+    if types[1].block_elements > 1 and not settings.flash_attention:
+        return f"The engine keeps values as {types[1].name} with flash attention only."
+    for layer in shape.layers:
+        if not layer.kv_heads:
+            continue
+        for kind, row in zip(types, (layer.k_row, layer.v_row), strict=True):
+            length = row // layer.kv_heads
+            if length % kind.block_elements:
+                return f"The engine cannot keep heads of {length} as {kind.name}; f16 works."
+    return ""

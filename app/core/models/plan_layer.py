@@ -22,7 +22,7 @@ class Layer:
     Attributes:
         k_row: elements of K a token; 0 where the layer keeps none. `v_row` of V.
         has_window: the layer sees a sliding window only.
-        heads: of the queries.
+        heads: of the queries; `kv_heads` of keys and values.
         conv_elements: recurrent state of a sequence (llama.cpp's R, f32); `state_elements` its S.
         weights_bytes: all but experts; `expert_bytes` those.
         repack_bytes: of `weights_bytes`, what the CPU backend copies into a layout of its own;
@@ -36,6 +36,7 @@ class Layer:
     v_row: int
     has_window: bool
     heads: int
+    kv_heads: int
     conv_elements: int
     state_elements: int
     weights_bytes: int
@@ -64,7 +65,7 @@ def is_repacked(tensor: Tensor, types: frozenset[str]) -> bool:
 
 
 class LayerSums:
-    """Weights of one layer, and the row lengths of its matrices."""
+    """Weights of one layer, and the row lengths and rows of its matrices."""
 
     def __init__(self) -> None:
         self.weights_bytes = 0
@@ -72,6 +73,7 @@ class LayerSums:
         self.repack_bytes = 0
         self.expert_repack_bytes = 0
         self.rows: dict[str, int] = {}
+        self.widths: dict[str, int] = {}
 
     @property
     def total_bytes(self) -> int:
@@ -86,7 +88,8 @@ class LayerSums:
             self.weights_bytes += tensor.size_bytes
             self.repack_bytes += repacked
         if len(tensor.shape) > 1:
-            self.rows[tensor.name.split(".", 2)[2]] = tensor.shape[0]
+            name = tensor.name.split(".", 2)[2]
+            self.rows[name], self.widths[name] = tensor.shape[:2]
 
 
 class Keys:
@@ -141,6 +144,9 @@ def layer_of(keys: Keys, number: int, sums: LayerSums, window_tokens: int) -> La
         v_row=v_row,
         has_window=has_window,
         heads=keys.of_layer("attention.head_count", number),
+        kv_heads=keys.of_layer(
+            "attention.head_count_kv", number, keys.of_layer("attention.head_count", number)
+        ),
         conv_elements=conv,
         state_elements=state,
         weights_bytes=sums.weights_bytes,
@@ -221,10 +227,11 @@ def _step_elements(keys: Keys, number: int, sums: LayerSums, k_row: int, v_row: 
     Not from a formula of llama.cpp's: its graph allocator (ggml-alloc.c) decides. Fitted on the
     dry run by varying one width at a time; at once alive are
     - five residual-sized rows everywhere,
-    - feed-forward: gate, up and their product,
+    - feed-forward: gate, up and their product; one row where there is no gate,
     - experts: the same for each expert in use, and their outputs where those find no gap,
     - attention: queries and their result, keys and values,
-    - latent attention: queries plain, absorbed, joined, and the rotated part, for each head.
+    - latent attention: queries plain, absorbed, joined, and the rotated part, for each head,
+    and besides, in models that have them, the inputs of all layers and two sets of AltUp's streams.
     """
     rows = sums.rows
     embedding = keys.number("embedding_length")
@@ -232,7 +239,7 @@ def _step_elements(keys: Keys, number: int, sums: LayerSums, k_row: int, v_row: 
     head_k = keys.number("attention.key_length", embedding // heads if heads else 0)
     parts = [
         2 * _query_row(keys, number) + k_row + v_row,
-        3 * rows.get("ffn_down.weight", 0),
+        (3 if _has_gate(sums) else 1) * rows.get("ffn_down.weight", 0),
         3 * rows.get("ffn_down_shexp.weight", 0),
     ]
     if keys.architecture in plan_arch.LATENT and v_row == 0:
@@ -244,7 +251,15 @@ def _step_elements(keys: Keys, number: int, sums: LayerSums, k_row: int, v_row: 
         expert = used * rows.get("ffn_down_exps.weight", 0)
         down = used * embedding
         parts.append(3 * expert + (down if down > 2 * expert else 0))
-    return 5 * embedding + max(parts)
+    beside = keys.number("embedding_length_per_layer_input") * keys.number("block_count")
+    beside += 2 * keys.number("altup.num_inputs") * embedding
+    return 5 * embedding + max(parts) + beside
+
+
+def _has_gate(sums: LayerSums) -> bool:
+    """A gate of its own, or one joined with the way up."""
+    down = sums.rows.get("ffn_down.weight", 0)
+    return "ffn_gate.weight" in sums.rows or sums.widths.get("ffn_up.weight", 0) > down
 
 
 def _query_row(keys: Keys, number: int) -> int:

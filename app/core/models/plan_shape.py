@@ -27,6 +27,7 @@ class Shape:
 
     Attributes:
         is_known: the formulas below are calibrated for this architecture.
+        input_bytes: token embeddings, of the text and of each layer; they stay in RAM.
         window_tokens: of sliding-window layers; 0 for none.
         output_bytes: weights of the output layer; of them `output_repack_bytes` repacked.
         tied_bytes: token embeddings that serve as output layer too, copied where that lies;
@@ -77,17 +78,18 @@ def shape_of(header: GgufHeader) -> Shape:
     if window is None or (window.layers and window.layers != count):
         window_tokens = 0
     layers = tuple(layer_of(keys, number, sums[number], window_tokens) for number in range(kept))
-    other = sum(
-        tensor.size_bytes for tensor in matrices.values() if tensor not in {embeddings, output}
-    )
+    inputs = sum(t.size_bytes for t in matrices.values() if "token_embd" in t.name)
+    other = sum(t.size_bytes for t in matrices.values() if t is not output) - inputs
     is_tied = output is None and embeddings is not None
     return Shape(
         is_known=architecture in plan_arch.KNOWN and kept > 0,
         layers=layers,
         embedding=keys.number("embedding_length"),
-        vocabulary=embeddings.shape[-1] if embeddings else keys.number("vocab_size"),
+        vocabulary=embeddings.shape[-1]
+        if embeddings and embeddings.shape
+        else keys.number("vocab_size"),
         window_tokens=window_tokens,
-        input_bytes=(embeddings.size_bytes if embeddings else 0) + rest.total_bytes,
+        input_bytes=inputs + rest.total_bytes,
         output_bytes=(output.size_bytes if output else 0) + other,
         output_repack_bytes=output.size_bytes if output and is_repacked(output, types) else 0,
         tied_bytes=embeddings.size_bytes if embeddings and is_tied else 0,
