@@ -60,6 +60,7 @@ GGML_TYPES: Mapping[int, GgmlType] = {
     39: GgmlType("mxfp4", 32, 17),
     40: GgmlType("nvfp4", 64, 36),
     41: GgmlType("q1_0", 128, 18),
+    42: GgmlType("q2_0", 64, 18),
 }
 
 TYPE_BY_NAME: Mapping[str, GgmlType] = {kind.name: kind for kind in GGML_TYPES.values()}
