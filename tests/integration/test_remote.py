@@ -167,6 +167,44 @@ def test_remote_local_model_under_pressure_goes_to_the_remote() -> None:
     tell(story, Action(fallbacks=MappingProxyType({"unavailable": "far"})))
 
 
+def test_remote_takes_what_the_local_slots_and_context_cannot() -> None:
+    async def story(bench: EndpointBench, far: FakeRemote, wide: FakeRemote) -> None:
+        bench.backend.options["token_s"] = "0.02"
+        held = [asyncio.create_task(bench.chat(f"hold {n}", max_tokens=100)) for n in range(2)]
+        await until(lambda: bench.endpoint.in_flight == 2)
+        assert said(await bench.chat("one more")) == "I am far."
+        for answer in await asyncio.gather(*held):
+            assert answer.json()["model"] == "m"
+        assert said(await bench.chat("word " * 5000)) == "I am wide."
+
+    ways = MappingProxyType({"overloaded": "far", "context_exceeded": "wide"})
+    tell(story, Action(overload="degrade", fallbacks=ways))
+
+
+def test_remote_takes_over_from_a_worker_that_dies_before_its_first_token() -> None:
+    async def story(bench: EndpointBench, far: FakeRemote, _: FakeRemote) -> None:
+        bench.backend.options["exit_after"] = "0"
+        stream = await bench.chat(stream=True)
+        assert texts(stream.text) == ["I ", "am ", "far", "."]
+        assert said(await bench.chat()) == "I am far."
+
+    tell(story, Action(fallbacks=MappingProxyType({"failed": "far"})))
+
+
+def test_remote_key_from_the_keyring_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {("coolhead", "office"): "k-2"}
+    monkeypatch.setattr("keyring.get_password", lambda service, name: keys.get((service, name)))
+
+    async def story(bench: EndpointBench, far: FakeRemote, _: FakeRemote) -> None:
+        assert said(await bench.chat()) == "I am far."
+        assert far.seen[-1][1]["authorization"] == "Bearer k-2"
+        keys.clear()
+        missing = await bench.chat()
+        assert "coolhead/office" in missing.json()["error"]["message"]
+
+    tell(story, FAR, key_keyring="office")
+
+
 def test_remote_fallbacks_do_not_go_round_in_circles() -> None:
     async def story(bench: EndpointBench, far: FakeRemote, wide: FakeRemote) -> None:
         far.mode, wide.mode = "500", "429"

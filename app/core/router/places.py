@@ -43,7 +43,8 @@ class ModelRecord:
     has_reserved: bool = False  # room was made for it, and is nobody else's
     drains_for: str | None = None  # "" when the user asked for it
     granted_at: dict[int, float] = field(default_factory=dict)
-    hold_s: float = USUAL_HOLD_S  # how long a request holds a slot, smoothed
+    hold_s: float = USUAL_HOLD_S  # how long a request holds a slot, smoothed once there is one
+    is_measured: bool = False
 
     @property
     def is_needed(self) -> bool:

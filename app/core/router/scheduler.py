@@ -126,7 +126,9 @@ class Scheduler:
         model = self._model(ticket.model_id)
         granted_s = model.granted_at.pop(ticket.ticket_id, now)
         if model.held.pop(ticket.ticket_id, None) is not None:
-            model.hold_s += 0.2 * (now - granted_s - model.hold_s)
+            weight = 0.2 if model.is_measured else 1.0
+            model.is_measured = True
+            model.hold_s += weight * (now - granted_s - model.hold_s)
             model.used_s = now
         model.stale.pop(ticket.ticket_id, None)
         if not self._is_calm:
