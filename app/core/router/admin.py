@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from app.core.errors import RequestForbidden, RequestInvalid
+from app.core.errors import CoolheadError, RequestForbidden, RequestInvalid
 from app.core.events import Event, EventBus
 from app.core.handle import (
     ApplySettings,
@@ -123,8 +123,8 @@ class Admin:
             await asyncio.sleep(0)
             try:
                 await self._execute(command)
-            except Exception:  # noqa: BLE001 - its client has its answer already
-                _log.exception("%s failed", type(command).__name__)
+            except CoolheadError as error:  # its client has its answer already
+                _log.error("%s: %s", type(command).__name__, error.message)
 
         task = asyncio.get_running_loop().create_task(run(), name=f"admin {type(command).__name__}")
         self._later.add(task)

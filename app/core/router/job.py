@@ -109,8 +109,10 @@ class Job:
     @property
     def has_content(self) -> bool:
         """Whether something of an answer is out, so that no other target may be tried."""
-        if self.stream is not None:
-            return self.stream.has_content or self.exchange.is_finished
+        stream = self.stream
+        if stream is not None:
+            is_clean = stream.is_between_events and not self.exchange.is_finished
+            return stream.has_content or not is_clean
         return self.exchange.is_started
 
     def _open(self) -> None:

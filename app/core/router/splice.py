@@ -82,6 +82,11 @@ class AnswerStream:
         """Whether content went out: no fallback after that."""
         return self.stats.first_content_at is not None
 
+    @property
+    def is_between_events(self) -> bool:
+        """Whether no event has gone out by half, so that another one may follow."""
+        return self._peek.is_between_frames
+
     def open(self, headers: HeaderPairs = ()) -> None:
         """Sends status 200 and headers; keep-alive events follow until the answer ends.
 
