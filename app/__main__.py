@@ -16,6 +16,11 @@ VERBS = {
     "ask": "ask the model one question",
     "status": "what is running, with its memory",
     "stop": "stop the running Coolhead",
+    "pause": "take no new requests",
+    "resume": "take requests again",
+    "load": "load a model into memory",
+    "unload": "take a model out of memory",
+    "safe-mode": "what is held back after a bad end; leave it",
     "plan": "what a model would take, and whether it fits",
     "presets": "what the presets would pick for this machine",
     "models": "installed models: list, pull, rm",
@@ -79,7 +84,7 @@ def _run(arguments: list[str]) -> int:
     parser = _parser()
     verb = next((word for word in arguments if not word.startswith("-")), "")
     if verb in VERBS and arguments and arguments[0] == verb:
-        module = importlib.import_module(f"app.cli.{verb}")
+        module = importlib.import_module(f"app.cli.{verb.replace('-', '_')}")
         top = argparse.ArgumentParser(prog="coolhead")
         module.add_parser(top.add_subparsers(dest="verb", required=True))
         return int(module.run(top.parse_args(arguments)))

@@ -17,6 +17,10 @@ from pathlib import Path
 
 import psutil
 
+from app.core.autostart import apply as apply_autostart
+from app.core.autostart import autostart
+from app.core.backends.careful import CarefulPlanner
+from app.core.backends.caution import Caution
 from app.core.backends.llama_cpp import LlamaCppBackend
 from app.core.backends.mlx import MlxBackend
 from app.core.backends.model_planner import ModelPlanner
@@ -52,6 +56,7 @@ from app.core.models.learning import Learning
 from app.core.models.library import ModelLibrary
 from app.core.models.spec import ModelSpec
 from app.core.paths import Paths
+from app.core.router.desktop_pause import DesktopPause
 from app.core.router.endpoint import Endpoint
 from app.core.router.ladder import Ladder
 from app.core.router.picture import Surroundings, take_picture
@@ -68,6 +73,8 @@ PICTURE_S = 0.25
 LIBRARY_TURNS = 20
 """The model folders are looked through at each so many pictures."""
 STOP_DRAIN_S = 20.0
+CAUTION_TOLD_S = 3.0
+"""After the start, when the tray has come up and hears what is said."""
 QUIT_DRAIN_S = 0.5
 """Quit breaks off what is being answered: the promise is to be gone within 5 s."""
 RELOAD_DRAIN_S = 600.0
@@ -99,10 +106,13 @@ class Core:
         self._events = EventBus()
         self._events.subscribe(EventLog(paths.events_file))
         self._events.subscribe(self._on_event)
+        self._caution = Caution(paths, self._events)
         self._supervisor = Supervisor(
             guard=GuardClient,
             library=self._library,
-            planner=ModelPlanner(probe_machine, dry_run, Learning(paths)),
+            planner=CarefulPlanner(
+                ModelPlanner(probe_machine, dry_run, Learning(paths)), self._caution
+            ),
             backends=(
                 LlamaCppBackend(self._current, engines_folder=paths.engines),
                 MlxBackend(engines_folder=paths.engines),
@@ -123,7 +133,10 @@ class Core:
             log_folder=paths.logs,
         )
         self._ladder = Ladder(self._supervisor, self._endpoint, self._events)
+        self._desktop_pause = DesktopPause(self._current, self._endpoint.pause, self._events)
+        self._autostart_problem = ""
         machine = probe_machine()
+        self._caution.begin(machine)
         self._ram_total_bytes = machine.ram_total_bytes
         self._ram_available_bytes = machine.ram_available_bytes
 
@@ -144,8 +157,13 @@ class Core:
                 self._set_phase(None)
         except CoolheadError:
             await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
+            self._caution.end()
             raise
-        self._ticker = asyncio.get_running_loop().create_task(self._tick(), name="picture")
+        loop = asyncio.get_running_loop()
+        self._ticker = loop.create_task(self._tick(), name="picture")
+        self._keep(self._desktop_pause.run(), "desktop pause")
+        self._keep(self._set_autostart(is_change=False), "start at login")
+        loop.call_later(CAUTION_TOLD_S, self._caution.tell)
 
     async def wait_closed(self) -> None:
         """Returns once `Quit` has been carried out."""
@@ -185,7 +203,10 @@ class Core:
                 await self.wait_closed()
             case Pause(is_paused=is_paused):
                 self._endpoint.pause(is_paused)
+                if not is_paused:
+                    self._desktop_pause.waive()
             case LoadModel(model_id=model_id):
+                self._caution.allow_load()
                 self._supervisor.forgive(model_id)
                 await self._endpoint.load(model_id)
             case UnloadModel(model_id=model_id):
@@ -197,7 +218,7 @@ class Core:
             case ShowWindow():
                 self._events.publish(WindowRequested(at=time.time()))
             case LeaveSafeMode():
-                pass
+                self._leave_safe_mode()
             case _:
                 raise CoolheadError(f"There is no command {type(command).__name__}.")
         self._picture()
@@ -227,6 +248,7 @@ class Core:
     async def _quit(self) -> None:
         """Whatever goes wrong on the way is logged; the app ends all the same."""
         self._set_phase(AppState.STOPPING)
+        await self._end_tasks()
         try:
             await self._endpoint.close(QUIT_DRAIN_S)
         except CoolheadError as error:
@@ -236,6 +258,7 @@ class Core:
                 await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
             finally:
                 await self._end_picture()
+                self._caution.end()
                 with contextlib.suppress(OSError):
                     self._paths.endpoint_file.unlink(missing_ok=True)
                 self._set_phase(AppState.STOPPED, "stopped by you")
@@ -246,6 +269,39 @@ class Core:
             self._ticker.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._ticker
+
+    async def _end_tasks(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _leave_safe_mode(self) -> None:
+        """Models that were loaded smaller get their full size once their requests are answered."""
+        was_smaller = self._caution.leave()
+        for view in self._supervisor.workers():
+            self._supervisor.forgive(view.model_id)
+        if was_smaller:
+            self._keep(self._reload_at_full_size(), "full size")
+
+    async def _reload_at_full_size(self) -> None:
+        try:
+            await self._reload_models()
+        except CoolheadError as error:
+            _log.error("a model could not be loaded at full size: %s", error.message)
+
+    async def _set_autostart(self, *, is_change: bool) -> None:
+        """Makes the login entry what the setting says; what stops it is shown among the problems."""
+        is_wanted = self._settings.desktop.autostart
+
+        def work() -> None:
+            apply_autostart(autostart(), is_wanted=is_wanted, is_change=is_change)
+
+        self._autostart_problem = ""
+        try:
+            await asyncio.to_thread(work)
+        except CoolheadError as error:
+            _log.error("start at login: %s", error.message)
+            self._autostart_problem = error.message
 
     async def _apply(self, changes: dict[str, object]) -> str:
         """Checks all, saves, then carries out; says what was needed."""
@@ -258,6 +314,9 @@ class Core:
         self._settings = settings
         self._library.look_in(_folders(settings))
         self._endpoint.settings_changed()
+        self._desktop_pause.settings_changed()
+        if before.desktop.autostart != settings.desktop.autostart:
+            await self._set_autostart(is_change=True)
         self._events.publish(SettingsChanged(tuple(changes), at=time.time()))
         if Needs.RELOAD in needs:
             await self._reload_models()
@@ -274,6 +333,8 @@ class Core:
         loaded = [
             view.model_id for view in self._supervisor.workers() if view.state is WorkerState.READY
         ]
+        if loaded:
+            self._caution.allow_load()  # whoever changes settings has thought about it
         for model_id in loaded:
             self._supervisor.forgive(model_id)
             await self._supervisor.drain(model_id, RELOAD_DRAIN_S)
@@ -316,15 +377,20 @@ class Core:
             pid=os.getpid(),
             settings=self._settings,
             models=self._specs,
-            problems=tuple(self._problems),
+            problems=self._all_problems(),
             ram_total_bytes=self._ram_total_bytes,
             ram_available_bytes=self._ram_available_bytes,
             phase=self._phase,
             reason=self._reason,
+            safe_mode_sentence=self._caution.sentence,
         )
         new = take_picture(self._supervisor, self._endpoint, self._ladder, around)
         if replace(new, version=old.version) != old:
             self.handle.put(replace(new, version=old.version + 1))
+
+    def _all_problems(self) -> tuple[str, ...]:
+        found = [*self._problems, *self._desktop_pause.problems, self._autostart_problem]
+        return tuple(filter(None, found))
 
     def _read_routes(self) -> Router:
         """The user's rules; a bad file is reported and must not stop the start."""

@@ -81,7 +81,8 @@ class RunningApp:
         """The JSON of an answer.
 
         Raises:
-            CoolheadError: with the words of the error envelope for any status from 400 on.
+            CoolheadError: with the words of the error envelope for any status from 400 on; its code
+                is in the details.
         """
         try:
             tree = json.loads(payload) if payload else {}
@@ -90,7 +91,10 @@ class RunningApp:
         if response.status >= 400:
             problem = tree.get("error", {}) if isinstance(tree, dict) else {}
             words = problem.get("message") if isinstance(problem, dict) else str(problem)
-            raise CoolheadError(words or f"Coolhead answered with status {response.status}.")
+            code = problem.get("code") if isinstance(problem, dict) else ""
+            raise CoolheadError(
+                words or f"Coolhead answered with status {response.status}.", code=code
+            )
         return tree
 
 

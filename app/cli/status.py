@@ -36,6 +36,8 @@ def run(args: argparse.Namespace) -> int:
         ),
     ]
     print(table(rows))
+    for sentence in filter(None, (status["safe_mode_sentence"], status["pause_sentence"])):
+        print(f"\n{sentence}")
     for worker in status["workers"]:
         print(
             f"\n{worker['model_id']}: {worker['state']}"
