@@ -181,7 +181,8 @@ async def _first_thrash(pid: int) -> float:
 
 _PROBE = """
 import mmap, struct, sys, time
-view = mmap.mmap(open(sys.argv[1], "r+b").fileno(), 8 * 6000)
+file = open(sys.argv[1], "r+b")
+view = mmap.mmap(file.fileno(), 8 * 6000)
 period, count = 1 / 60, 0
 next_s = time.monotonic() + period
 end_s = time.monotonic() + float(sys.argv[2])

@@ -340,11 +340,16 @@ def group_pids(group: str) -> list[int]:
 def kill_group(group: str) -> None:
     """Ends everything in a group."""
     try:
-        Path(group, "cgroup.kill").write_text("1")
+        # Never made where it is missing: v1 and old kernels have no such file.
+        fd = os.open(f"{group}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
     except OSError:
         for pid in group_pids(group):
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
+        return
+    with contextlib.suppress(OSError):
+        os.write(fd, b"1")
+    os.close(fd)
 
 
 def remove_group(group: str) -> bool:

@@ -3,8 +3,10 @@
 `spawn_<os>` offers a `Spawner`, `sampler_<os>` a `Sampler`; `this_system` in `systems` picks them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
+
+import msgspec
 
 from app.core.lifecycle import CapKind
 from app.guard.caps import Held
@@ -55,8 +57,7 @@ class ExitStatus:
     peak_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerMemory:
+class WorkerMemory(msgspec.Struct, frozen=True, gc=False):
     """One look at a worker's whole tree, in bytes.
 
     Attributes:
@@ -73,12 +74,11 @@ class WorkerMemory:
     resident_bytes: int
     read_bytes: int = -1
     refault_bytes: int = -1
-    gpu_bytes: dict[str, int] = field(default_factory=dict)
+    gpu_bytes: dict[str, int] = {}
     shared_gpu_bytes: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class MachineMemory:
+class MachineMemory(msgspec.Struct, frozen=True, gc=False):
     """One look at the machine.
 
     Attributes:

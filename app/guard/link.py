@@ -9,6 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+LINK_READY = -1
+"""What `wait` reports when a message, or the end, can be received."""
+
 
 class LinkClosed(Exception):
     """The other side is gone."""
@@ -44,7 +47,7 @@ class GuardLink(Protocol):
         ...
 
     def wait(self, timeout_s: float, handles: Sequence[int]) -> frozenset[int]:
-        """Until a message, one of the handles, or the time; returns what is ready."""
+        """Until a message (`LINK_READY`), one of the handles, or the time; returns what is ready."""
         ...
 
     def wait_handles(self, timeout_s: float, handles: Sequence[int]) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from app.guard.link import LinkClosed, Packet
+from app.guard.link import LINK_READY, LinkClosed, Packet
 from app.guard.protocol import PACKET_BYTES
 
 if TYPE_CHECKING:
@@ -54,6 +54,8 @@ class PosixLink:
         self._outbox: collections.deque[_Outgoing] = collections.deque()
         self._inbox = bytearray()
         self._in_descriptors: list[int] = []
+        self._poll: select.poll | None = None
+        self._polled: list[int] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         sock.setblocking(False)
         for option in (socket.SO_SNDBUF, socket.SO_RCVBUF):
@@ -152,12 +154,14 @@ class PosixLink:
         return packets
 
     def wait(self, timeout_s: float, handles: Sequence[int]) -> frozenset[int]:
-        """Which of our own socket and `handles` are ready within the time."""
-        poll = select.poll()
-        poll.register(self._sock.fileno(), _IN)
-        for handle in handles:
-            poll.register(handle, _IN)
-        return frozenset(fd for fd, _ in poll.poll(max(timeout_s, 0.0) * 1000))
+        """Which of `LINK_READY` and `handles` are ready within the time."""
+        own = self._sock.fileno()
+        if self._poll is None or self._polled != handles:
+            self._poll, self._polled = select.poll(), list(handles)
+            for handle in (own, *handles):
+                self._poll.register(handle, _IN)
+        ready = self._poll.poll(max(timeout_s, 0.0) * 1000)
+        return frozenset(LINK_READY if fd == own else fd for fd, _ in ready)
 
     def attach(self, loop: "asyncio.AbstractEventLoop", on_readable: Callable[[], None]) -> None:
         """Lets an event loop watch this end, for the client: `on_readable` then calls `receive`."""

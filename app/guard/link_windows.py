@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from app.guard.link import LinkClosed, Packet
+from app.guard.link import LINK_READY, LinkClosed, Packet
 from app.guard.protocol import PACKET_BYTES
 from app.guard.win32 import Win32, win32
 
@@ -100,7 +100,7 @@ class WindowsLink:
     def wait(self, timeout_s: float, handles: Sequence[int]) -> frozenset[int]:
         connection: Any = multiprocessing.connection
         ready = connection.wait([self._pipe, *handles], max(timeout_s, 0.0))
-        return frozenset(one for one in ready if isinstance(one, int))
+        return frozenset(one if isinstance(one, int) else LINK_READY for one in ready)
 
     def wait_handles(self, timeout_s: float, handles: Sequence[int]) -> None:
         connection: Any = multiprocessing.connection

@@ -13,7 +13,9 @@ Called by the watchdog with every sample, on the guard's only thread. Each step,
 """
 
 import collections
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from app.core.lifecycle import ExitCause, PressureLevel
 from app.guard import sentences

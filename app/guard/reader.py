@@ -77,20 +77,20 @@ class Pace:
 
     def __init__(self) -> None:
         self._gpu_s = self._programs_s = self._asked_s = float("-inf")
-        self._is_out = False
+        self.is_out = False
 
     def due(
         self, at_s: float, pids: tuple[int, ...], *, on_gpu: bool, is_pressed: bool
     ) -> Wish | None:
         """The wish to send now, if any; one at a time."""
-        if not pids or (self._is_out and at_s - self._asked_s < ANSWER_S):
+        if not pids or (self.is_out and at_s - self._asked_s < ANSWER_S):
             return None
         programs_s = PROGRAMS_PRESSED_S if is_pressed else PROGRAMS_S
         gpus = on_gpu and at_s - self._gpu_s >= GPU_S
         programs = at_s - self._programs_s >= programs_s
         if not gpus and not programs:
             return None
-        self._asked_s, self._is_out = at_s, True
+        self._asked_s, self.is_out = at_s, True
         if gpus:
             self._gpu_s = at_s
         if programs:
@@ -98,7 +98,7 @@ class Pace:
         return Wish(pids, gpus=gpus, programs=programs)
 
     def answered(self) -> None:
-        self._is_out = False
+        self.is_out = False
 
 
 class _NoReader:

@@ -81,7 +81,7 @@ class ProcessReader:
             self._let_go()
 
     def latest(self) -> SlowReading:
-        if self._answer < 0:
+        if self._answer < 0 or not self._pace.is_out:
             return self._latest
         try:
             piece = os.read(self._answer, 65536)

@@ -7,6 +7,8 @@ worker; machine signals name none.
 import collections
 from dataclasses import dataclass
 
+import msgspec
+
 from app.core.lifecycle import ExitCause, PressureLevel
 from app.guard import sentences
 from app.guard.lines import Lines, line_bytes
@@ -47,8 +49,7 @@ class Look:
         return max((signal.level for signal in self.signals), default=PressureLevel.NORMAL)
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
+class _Point(msgspec.Struct, frozen=True, gc=False):
     at_s: float
     own_bytes: int
     held_bytes: int

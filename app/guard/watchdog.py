@@ -19,7 +19,7 @@ from app.core.lifecycle import ExitCause
 from app.guard import cadence, sentences
 from app.guard.causes import KillRecord
 from app.guard.child import ExitStatus, Sampler, Spawner, SpawnFailed
-from app.guard.link import GuardLink, LinkClosed, Packet, close_descriptors
+from app.guard.link import LINK_READY, GuardLink, LinkClosed, Packet, close_descriptors
 from app.guard.options import GuardOptions
 from app.guard.policy import Policy
 from app.guard.protocol import (
@@ -105,10 +105,11 @@ class Watchdog:
         Raises:
             LinkClosed: when the app is gone.
         """
-        self._link.wait(self._next_sample_s - self._now(), self._handles())
+        ready = self._link.wait(self._next_sample_s - self._now(), self._handles())
         self._link.flush()
-        for packet in self._link.receive():
-            self._take(packet)
+        if LINK_READY in ready:
+            for packet in self._link.receive():
+                self._take(packet)
         for worker in list(self._workers.values()):
             self._follow(worker)
         if self._now() >= self._next_sample_s:

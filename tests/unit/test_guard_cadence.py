@@ -1,6 +1,6 @@
 """How often the watchdog looks."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from app.guard.cadence import period_s
 from app.guard.lines import GIB, MIB, Lines

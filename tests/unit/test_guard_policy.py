@@ -1,9 +1,9 @@
 """The guard's decisions, sample by sample, without clock or kernel."""
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from app.core.lifecycle import ExitCause, PressureLevel
 from app.guard.lines import GIB, MIB, Lines

@@ -1,9 +1,8 @@
 """What must hold of the guard's decisions whatever the readings are."""
 
-from dataclasses import replace
-
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from app.core.lifecycle import ExitCause
 from app.guard.cadence import period_s
