@@ -228,8 +228,15 @@ def usage_of_body(body: bytes, stats: StreamStats) -> None:
         found = _decode_answer(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return
-    if found.usage is not None:
-        _take_usage(stats, found.usage)
+    usage = found.usage
+    if usage is not None:
+        _take_counts(
+            stats,
+            usage.input_tokens if usage.prompt_tokens is None else usage.prompt_tokens,
+            usage.output_tokens if usage.completion_tokens is None else usage.completion_tokens,
+            usage.input_tokens_details or usage.prompt_tokens_details,
+            usage.cache_read_input_tokens,
+        )
     if isinstance(found.stop_reason, str):
         stats.finish_reason = found.stop_reason
     elif found.choices:
@@ -243,8 +250,18 @@ class _Choice(msgspec.Struct):
     finish_reason: Any = None
 
 
+class _Usage(msgspec.Struct):
+    prompt_tokens: Any = None
+    input_tokens: Any = None
+    completion_tokens: Any = None
+    output_tokens: Any = None
+    prompt_tokens_details: Any = None
+    input_tokens_details: Any = None
+    cache_read_input_tokens: Any = None
+
+
 class _Answer(msgspec.Struct):
-    usage: Any = None
+    usage: _Usage | None = None
     choices: list[_Choice] = []
     stop_reason: Any = None
     status: Any = None
@@ -259,16 +276,23 @@ def _take_usage(stats: StreamStats, usage: object) -> None:
         return
 
     get = usage.get
-    prompt = get("prompt_tokens", get("input_tokens"))
-    completion = get("completion_tokens", get("output_tokens"))
-    details = get("prompt_tokens_details", get("input_tokens_details"))
-    cached = get("cache_read_input_tokens")
+    _take_counts(
+        stats,
+        get("prompt_tokens", get("input_tokens")),
+        get("completion_tokens", get("output_tokens")),
+        get("prompt_tokens_details", get("input_tokens_details")),
+        get("cache_read_input_tokens"),
+    )
+
+
+def _take_counts(
+    stats: StreamStats, prompt: object, completion: object, details: object, cache_read: object
+) -> None:
     if type(prompt) is int:
         # One wire counts what it found in the cache beside the rest, the others within.
-        stats.prompt_tokens = prompt + (cached if type(cached) is int else 0)
-    if type(details) is dict:
-        cached = details.get("cached_tokens")
+        stats.prompt_tokens = prompt + (cache_read if type(cache_read) is int else 0)
     if type(completion) is int:
         stats.completion_tokens = completion
+    cached = details.get("cached_tokens") if type(details) is dict else cache_read
     if type(cached) is int:
         stats.cached_tokens = cached
