@@ -9,6 +9,7 @@ import dataclasses
 import json
 import os
 import shlex
+import sys
 from typing import Any
 
 from app.core.backends import builds
@@ -30,11 +31,13 @@ def add_parser(verbs: Any) -> None:
     install.add_argument("kind", choices=builds.KINDS)
     install.add_argument("--dry-run", action="store_true", help="print the command and stop")
     install.add_argument(
+        "--index",
         "--from",
         dest="source",
         default="",
-        metavar="SOURCE",
-        help="an index URL or a folder of wheels, instead of the build's own source",
+        metavar="URL",
+        help="the index named in xllamacpp's documentation, or a folder of wheels; otherwise the "
+        "setting engine.index, or what the installed xllamacpp's own documentation says",
     )
     remove = steps.add_parser("remove", help="delete a fetched build")
     remove.add_argument("kind", choices=builds.KINDS)
@@ -44,7 +47,8 @@ def run(args: argparse.Namespace) -> int:
     """0, or 1 when it could not be done."""
     if args.step == "list":
         return _list(as_json=args.json)
-    engines = user_paths().engines
+    paths = user_paths()
+    engines = paths.engines
     if args.step == "remove":
         if not builds.remove(args.kind, engines):
             raise EngineMissing(f"No {args.kind} build was fetched, so there is none to remove.")
@@ -52,12 +56,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     cmake_args = os.environ.get("CMAKE_ARGS", "")
     build = builds.build_for(args.kind, probe_machine(), cmake_args)
+    source = args.source
+    if not source and build.needs_index:
+        source = SettingsFile(paths.settings_file).load().settings.engine.index
     if build.note:
-        print(build.note)
+        print(build.note, file=sys.stderr)
     if args.dry_run:
-        print(shlex.join(builds.command(build, engines / build.kind, args.source)))
+        print(shlex.join(builds.command(build, engines / build.kind, source)))
         return 0
-    done = builds.install(build, engines, args.source)
+    done = builds.install(build, engines, source)
     print(f"{done.engine} {done.version} ({done.kind}) is in {done.folder}")
     return 0
 

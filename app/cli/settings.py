@@ -6,6 +6,7 @@ from typing import Any
 
 from app.cli.client import find_running
 from app.cli.text import table
+from app.core.autostart import apply, autostart
 from app.core.paths import user_paths
 from app.core.settings import all_settings, describe
 from app.core.settings_file import SettingsFile
@@ -44,6 +45,9 @@ def run(args: argparse.Namespace) -> int:
         running.call("POST", "/admin/settings", {"changes": {args.key: value}}, timeout_s=600)
     else:
         file.save(loaded.settings.replace({args.key: value}))
+        if known.key == "desktop.autostart":
+            # A start at login that waits for a start would never come.
+            apply(autostart(), is_wanted=bool(value), is_change=True)
     print(f"{args.key} = {value}" + ("" if running is None else f" (needs {known.meta.needs})"))
     return 0
 

@@ -244,6 +244,13 @@ class EngineSettings:
         page="Models",
         needs=Needs.RELOAD,
     )
+    index: str = _setting(
+        "",
+        "Index of GPU builds",
+        "Where `coolhead engine install` fetches cuda, rocm and vulkan builds; empty takes the index "
+        "named in xllamacpp's documentation.",
+        page="Models",
+    )
     load_timeout_s: float = _setting(
         600.0,
         "Load time limit",

@@ -44,6 +44,24 @@ def test_build_for_cuda_follows_the_driver() -> None:
     assert "No NVIDIA driver" in build_for("cuda", MACHINE).note
 
 
+def test_build_for_a_gpu_comes_from_where_the_engines_documentation_says() -> None:
+    found = builds.documented_indexes()
+    assert {"vulkan"} < set(found)
+    assert all(url.startswith("https://") and url.endswith(name) for name, url in found.items())
+    known = {"cu130": "u/cu130", "cu132": "u/cu132", "rocm-6.4.1": "u/6", "rocm-7.2.4": "u/7"}
+    assert build_for("cuda", with_driver("590.1"), indexes=known).index_url == "u/cu132"
+    rocm = build_for("rocm", MACHINE, indexes=known)
+    assert (rocm.index_url, rocm.note) == ("u/7", "Needs ROCm 7.2.4.")
+
+
+def test_build_for_a_gpu_without_a_known_index_asks_for_one(tmp_path: Path) -> None:
+    for kind in ("cuda", "rocm", "vulkan"):
+        build = build_for(kind, with_driver("550.1"), indexes={})
+        with pytest.raises(EngineMissing, match="--index"):
+            command(build, tmp_path)
+        assert "http://127.0.0.1:1/simple" in command(build, tmp_path, "http://127.0.0.1:1/simple")
+
+
 def test_build_for_every_kind_is_pinned_or_bounded_and_others_are_refused() -> None:
     for kind in builds.KINDS:
         build = build_for(kind, MACHINE, "-DGGML_CUDA=on")

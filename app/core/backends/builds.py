@@ -12,7 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from app.core.hardware.machine import Machine
 XLLAMACPP_VERSION = "2026.10.11549"
 """The one that this Coolhead was tried with; taken where none is installed beside us."""
 
-INDEX = "https://xorbitsai.github.io/xllamacpp/whl"
 MANIFEST = "coolhead-build.json"
 INSTALL_S = 3600
 
@@ -36,6 +35,7 @@ class Build:
         engine: whose build it is.
         requirement: what pip is asked for, pinned.
         index_url: where it comes from; empty for pip's own configuration.
+        needs_index: pip's own configuration has it not: the builds for GPUs lie elsewhere.
         least_driver: major version of the NVIDIA driver that it needs; 0 for none.
         note: what the user should know.
     """
@@ -46,6 +46,7 @@ class Build:
     index_url: str = ""
     least_driver: int = 0
     note: str = ""
+    needs_index: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,34 +62,33 @@ CUDA_13_DRIVER = 580
 CUDA_12_DRIVER = 525
 
 
-def build_for(kind: str, machine: Machine, environ_cmake_args: str = "") -> Build:
+def build_for(
+    kind: str,
+    machine: Machine,
+    environ_cmake_args: str = "",
+    indexes: Mapping[str, str] | None = None,
+) -> Build:
     """The build of a kind that suits this machine.
 
     Args:
         kind: one of `KINDS`.
         machine: whose driver decides between CUDA 12 and 13.
         environ_cmake_args: the user's CMAKE_ARGS, for the note.
+        indexes: where builds for GPUs are, by name ("cu132", "vulkan"); those that xllamacpp's own
+            documentation names where it is not given.
 
     Raises:
         EngineMissing: when the driver is too old for any, or the kind is not known.
     """
     pin = (f"xllamacpp=={_own_version() or XLLAMACPP_VERSION}",)
-    if kind == "cuda":
-        driver = nvidia_driver(machine)
-        if driver and driver < CUDA_12_DRIVER:
-            raise EngineMissing(
-                f"The NVIDIA driver is version {driver}; the CUDA build needs {CUDA_12_DRIVER} or "
-                "newer. Update the driver, or take `vulkan`.",
-                driver=driver,
-            )
-        note = "" if driver else "No NVIDIA driver was found here; this build will not find a GPU."
-        if driver >= CUDA_13_DRIVER:
-            return Build(kind, "xllamacpp", pin, f"{INDEX}/cu132", CUDA_13_DRIVER, note)
-        return Build(kind, "xllamacpp", pin, f"{INDEX}/cu128", CUDA_12_DRIVER, note)
-    if kind == "rocm":
-        return Build(kind, "xllamacpp", pin, f"{INDEX}/rocm-7.2.4", note="Needs ROCm 7.2.")
-    if kind == "vulkan":
-        return Build(kind, "xllamacpp", pin, f"{INDEX}/vulkan", note="Needs a Vulkan driver.")
+    if kind in {"cuda", "rocm", "vulkan"}:
+        known = documented_indexes() if indexes is None else indexes
+        if kind == "cuda":
+            return _cuda_build(pin, nvidia_driver(machine), known)
+        names = sorted((name for name in known if name.startswith(kind)), key=_version_key)
+        url = known[names[-1]] if names else ""
+        needs = "a Vulkan driver" if kind == "vulkan" else f"ROCm {names[-1][5:] if names else ''}"
+        return Build(kind, "xllamacpp", pin, url, note=f"Needs {needs.strip()}.", needs_index=True)
     if kind == "cpu":
         return Build(kind, "xllamacpp", pin)
     if kind == "llama-cpp-python":
@@ -103,6 +103,37 @@ def build_for(kind: str, machine: Machine, environ_cmake_args: str = "") -> Buil
         mlx = "mlx" if machine.system == "darwin" else "mlx[cpu]"
         return Build(kind, "mlx", (mlx, "mlx-lm>=0.32"))
     raise EngineMissing(f"There is no build called {kind!r}; it is one of {', '.join(KINDS)}.")
+
+
+def _cuda_build(pin: tuple[str, ...], driver: int, known: Mapping[str, str]) -> Build:
+    if driver and driver < CUDA_12_DRIVER:
+        raise EngineMissing(
+            f"The NVIDIA driver is version {driver}; the CUDA build needs {CUDA_12_DRIVER} or "
+            "newer. Update the driver, or take `vulkan`.",
+            driver=driver,
+        )
+    note = "" if driver else "No NVIDIA driver was found here; this build will not find a GPU."
+    major, least = (13, CUDA_13_DRIVER) if driver >= CUDA_13_DRIVER else (12, CUDA_12_DRIVER)
+    names = sorted((name for name in known if name.startswith(f"cu{major}")), key=_version_key)
+    url = known[names[-1]] if names else ""
+    return Build("cuda", "xllamacpp", pin, url, least, note, needs_index=True)
+
+
+def documented_indexes() -> dict[str, str]:
+    """Where xllamacpp's own documentation says that its builds for GPUs are, by their names.
+
+    Read from the description that the installed package carries; empty where there is none.
+    """
+    try:
+        text = importlib.metadata.distribution("xllamacpp").read_text("METADATA") or ""
+    except importlib.metadata.PackageNotFoundError:
+        return {}
+    urls = re.findall(r"--index-url\s+(https://\S+?)/?(?=[\s`]|$)", text)
+    return {url.rpartition("/")[2]: url for url in urls}
+
+
+def _version_key(name: str) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", name))
 
 
 def nvidia_driver(machine: Machine) -> int:
@@ -123,13 +154,18 @@ def command(build: Build, target: Path, source: str = "") -> list[str]:
         source: an index URL or a folder of wheels to take it from instead.
 
     Raises:
-        EngineMissing: when there is neither pip nor uv.
+        EngineMissing: when there is neither pip nor uv, or no index is known.
     """
     args = ["install", "--target", str(target)]
     if source and Path(source).is_dir():
         args += ["--no-index", "--find-links", source]
     elif source or build.index_url:
         args += ["--index-url", source or build.index_url]
+    elif build.needs_index:
+        raise EngineMissing(
+            f"Where the {build.kind} build of xllamacpp is, is not known here. Give the index that "
+            "xllamacpp's documentation names for it: --index URL, or the setting engine.index."
+        )
     is_frozen = getattr(sys, "frozen", False)
     if not is_frozen and importlib.util.find_spec("pip") is not None:
         return [sys.executable, "-m", "pip", *args, *build.requirement]
