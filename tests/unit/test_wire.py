@@ -28,6 +28,7 @@ from app.core.router.wire import (
     status_of,
     wire_of,
 )
+from app.core.router.wire_responses import KeptId
 
 STREAMED = [Wire.CHAT, Wire.COMPLETIONS, Wire.RESPONSES, Wire.MESSAGES]
 
@@ -147,6 +148,18 @@ def test_responses_stream_opens_with_created() -> None:
     later = keepalive_event(Wire.RESPONSES, "m", is_first=False)
     assert first.startswith(b"event: response.created\n")
     assert later.startswith(b"event: response.in_progress\n")
+
+
+@pytest.mark.parametrize("size", [1, 7, 60, 1000])
+def test_kept_id_replaces_the_workers_in_every_event(size: int) -> None:
+    stream = (
+        b'event: response.created\ndata: {"type":"response.created","response":{"id":"resp_w"}}\n\n'
+        b'data: {"type":"response.output_text.delta","delta":"\\"resp_w\\" resp_w"}\n\n'
+        b'data: {"type":"response.completed","response":{"id":"resp_w","status":"completed"}}\n\n'
+    )
+    keep = KeptId("resp_own")
+    sent = b"".join(keep(stream[at : at + size]) for at in range(0, len(stream), size)) + keep(b"")
+    assert sent == stream.replace(b'"id":"resp_w"', b'"id":"resp_own"')
 
 
 def test_ollama_keepalive_is_one_line() -> None:

@@ -128,7 +128,7 @@ class Job:
             return None
         self.limit_hit = hit
         if self.stream is not None:
-            self.stream.note = limit_note(self.wire, self.model_id, hit)
+            self.stream.note = limit_note(self.wire, self.model_id, hit, self.stream.response_id)
         return "length"
 
     def fail(self, error: CoolheadError) -> None:
@@ -180,9 +180,9 @@ def _ms(seconds: float) -> float:
     return round(max(0.0, seconds) * 1000, 2)
 
 
-def limit_note(wire: Wire, model: str, hit: LimitHit) -> bytes:
+def limit_note(wire: Wire, model: str, hit: LimitHit, response_id: str = "") -> bytes:
     """An event of the wire that says nothing but which limit has ended the answer."""
-    event = keepalive_event(wire, model, is_first=False)
+    event = keepalive_event(wire, model, is_first=False, response_id=response_id)
     start = event.rfind(b"{", 0, event.find(b"{") + 1)
     end = event.rfind(b"}")
     fields = msgspec.json.decode(event[start : end + 1])

@@ -18,6 +18,7 @@ from app.core.router.wire import (
     error_event,
     keepalive_event,
 )
+from app.core.router.wire_responses import KeptId, new_response_id
 from app.core.router.worker_client import BreakPoint, WorkerBroke, WorkerResponse
 
 __all__ = ["AnswerStream", "StreamStats", "splice_whole"]
@@ -69,6 +70,7 @@ class AnswerStream:
         self._timer: asyncio.TimerHandle | None = None
         self._sent_at = 0.0
         self._is_first = True
+        self._own_id = ""
         # An event of the dispatcher's that goes out before an ending of ours: which limit it was.
         self.note = b""
 
@@ -112,11 +114,20 @@ class AnswerStream:
             due_s = self._keepalive_s
             self._sent_at = now
             if not exchange.is_paused and self._peek.is_between_frames:
-                exchange.write_nowait(
-                    keepalive_event(self._wire, self._model, is_first=self._is_first)
+                if self._is_first and self._wire is Wire.RESPONSES:
+                    self._own_id = new_response_id()
+                    self._translate = KeptId(self._own_id)
+                event = keepalive_event(
+                    self._wire, self._model, is_first=self._is_first, response_id=self.response_id
                 )
+                exchange.write_nowait(event)
                 self._is_first = False
         self._timer = self._loop.call_later(due_s, self._keep_alive)
+
+    @property
+    def response_id(self) -> str:
+        """What a Responses stream calls itself: by our first event, else by the worker's."""
+        return self._own_id or self._peek.response_id
 
     async def carry(self, response: WorkerResponse, headers: HeaderPairs = ()) -> None:
         """Pipes a 200 event stream through to its end, opening first where needed.
@@ -236,7 +247,12 @@ class AnswerStream:
             stats.is_complete = True
             last = self._peek.last_frame
             end = ending_events(
-                self._wire, self._model, reason, last_frame=last, tokens=stats.tokens
+                self._wire,
+                self._model,
+                reason,
+                last_frame=last,
+                tokens=stats.tokens,
+                response_id=self.response_id,
             )
             exchange.write_nowait(self.note + end)
         elif not stats.is_complete:

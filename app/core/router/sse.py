@@ -83,6 +83,7 @@ class FramePeek:
             Wire.MESSAGES: self._look_messages,
         }.get(wire, self._look_chat)
         self.ended_by = ""
+        self.response_id = ""
 
     @property
     def is_between_frames(self) -> bool:
@@ -165,6 +166,10 @@ class FramePeek:
             response = data_of(frame).get("response")
             if isinstance(response, dict):
                 _take_usage(stats, response.get("usage"))
+        elif kind == b"response.created":
+            response = data_of(frame).get("response")
+            if isinstance(response, dict):
+                self.response_id = str(response.get("id", ""))
         elif kind == b"error":
             self.stats.has_error = True
 

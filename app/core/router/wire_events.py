@@ -23,7 +23,14 @@ def _sse(data: dict[str, Any], event: str = "") -> bytes:
     return b"event: %b\n%b" % (event.encode(), line) if event else line
 
 
-def keepalive_event(wire: Wire, model: str, *, is_first: bool, at_s: float | None = None) -> bytes:
+def keepalive_event(
+    wire: Wire,
+    model: str,
+    *,
+    is_first: bool,
+    at_s: float | None = None,
+    response_id: str = _RESPONSE_ID,
+) -> bytes:
     """An event of the wire that says nothing.
 
     Args:
@@ -31,6 +38,7 @@ def keepalive_event(wire: Wire, model: str, *, is_first: bool, at_s: float | Non
         model: name put into it.
         is_first: nothing has been sent yet (a Responses stream has to open with `response.created`).
         at_s: wall time for `created`; now when None.
+        response_id: of the Responses stream; every lifecycle event has to name the same.
     """
     now = time.time() if at_s is None else at_s
     if wire is Wire.MESSAGES:
@@ -38,7 +46,7 @@ def keepalive_event(wire: Wire, model: str, *, is_first: bool, at_s: float | Non
     if wire is Wire.RESPONSES:
         kind = "response.created" if is_first else "response.in_progress"
         response = {
-            "id": _RESPONSE_ID,
+            "id": response_id,
             "object": "response",
             "created_at": int(now),
             "status": "in_progress",
@@ -91,7 +99,13 @@ def error_event(wire: Wire, error: CoolheadError) -> bytes:
 
 
 def ending_events(
-    wire: Wire, model: str, reason: str, *, last_frame: bytes = b"", tokens: int = 0
+    wire: Wire,
+    model: str,
+    reason: str,
+    *,
+    last_frame: bytes = b"",
+    tokens: int = 0,
+    response_id: str = _RESPONSE_ID,
 ) -> bytes:
     """Ends an answer cleanly that a limit of ours has cut.
 
@@ -101,6 +115,7 @@ def ending_events(
         reason: `length` or `stop`.
         last_frame: the newest event that went out; its ids are taken on.
         tokens: sent so far.
+        response_id: of the Responses stream.
     """
     seen = _data_of(last_frame)
     now = float(seen.get("created") or time.time())
@@ -122,7 +137,7 @@ def ending_events(
         )
     if wire is Wire.RESPONSES:
         response = {
-            "id": _RESPONSE_ID,
+            "id": response_id,
             "object": "response",
             "created_at": int(now),
             "status": "incomplete",
