@@ -178,6 +178,19 @@ def test_dispatcher_unknown_model_path_method_and_body_are_named() -> None:
     run(story)
 
 
+def test_dispatcher_model_in_the_path_and_in_other_letters_is_found() -> None:
+    async def story(bench: EndpointBench) -> None:
+        answer = await bench.client.post("/model/n/v1/chat/completions", json=body())
+        assert answer.json()["model"] == "n"
+        assert (await bench.chat(model="N.gguf")).json()["model"] == "n"
+        assert len(bench.guard.launches) == 1
+        text = {"model": "n", "prompt": "one two", "max_tokens": 3}
+        plain = (await bench.client.post("/v1/completions?x=1", json=text)).json()
+        assert plain["object"] == "text_completion"
+
+    run(story)
+
+
 def test_dispatcher_paused_pressed_and_open_again() -> None:
     async def story(bench: EndpointBench) -> None:
         bench.endpoint.pause(True)

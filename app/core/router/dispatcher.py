@@ -266,7 +266,8 @@ class Dispatcher:
         """Whether memory pressure here need not stop it."""
         if decision.canned or decision.kind in {TargetKind.REMOTE, TargetKind.POOL}:
             return True
-        return FallbackReason.UNAVAILABLE in decision.fallbacks
+        is_named = decision.kind is TargetKind.AUTO and self._remotes.knows(decision.model)
+        return is_named or FallbackReason.UNAVAILABLE in decision.fallbacks
 
     def _can_cache(self, job: Job) -> bool:
         policy = job.decision.cache

@@ -24,7 +24,7 @@ from app.core.router.http import HttpServer
 from app.core.router.http_types import Exchange, HttpLimits
 from app.core.router.local import LocalDelivery
 from app.core.router.metrics import Metrics
-from app.core.router.names import Library, Names
+from app.core.router.names import Library, Names, canonical
 from app.core.router.ollama_face import OllamaFace
 from app.core.router.pages import Pages
 from app.core.router.remote import RemoteDelivery
@@ -169,7 +169,7 @@ class Endpoint:
 
     def unload(self, model_id: str) -> None:
         """Unloads a model once its requests are answered."""
-        self._admissions.drain(model_id)
+        self._admissions.drain(canonical(model_id))
 
     async def reload_routes(self) -> int:
         """Reads the rules again and puts them into force; how many there are.

@@ -46,7 +46,7 @@ class Names:
             name = self._default()
             if not name:
                 return await self._first()
-        wanted = name.strip().lower().removesuffix(".gguf")
+        wanted = canonical(name)
         if self._is_loaded(wanted):
             return wanted
         spec = await asyncio.to_thread(self._library.find, name)
@@ -68,3 +68,8 @@ class Names:
 
     async def specs(self) -> tuple[ModelSpec, ...]:
         return await asyncio.to_thread(self._library.specs)
+
+
+def canonical(name: str) -> str:
+    """A model's name as its id is written: capitals and ".gguf" do not matter."""
+    return name.strip().lower().removesuffix(".gguf")
