@@ -31,4 +31,7 @@ def worker_env(python_folders: tuple[str, ...] = ()) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([*python_folders, package_parent]),
         "PYTHONUNBUFFERED": "1",
         "GGML_NO_BACKTRACE": "1",  # on an abort it would start a debugger
+        # Threads that wait for each other sleep instead of spinning: beside other busy programs two
+        # threads gave 17 to 63 tokens/s so, and 2 spinning, and the spinning was taken from them.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "passive"),
     }
