@@ -27,16 +27,19 @@ HEAD = (
     b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nAccess-Control-Allow-Origin: \r\n"
     b"Content-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
 )
-_FRAME = (
-    b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":" word"}}],"created":1,'
+# No two alike in a row of a thousand: an answer that repeats itself is ended by the endpoint.
+_FRAMES = [
+    b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":" w%d"}}],"created":1,'
     b'"id":"chatcmpl-QKbgIrykMuS9YORuU2KVCOtAhEo3zLR9","model":"SmolLM2-135M-Instruct",'
     b'"system_fingerprint":"b0-unknown","object":"chat.completion.chunk"}\n\n'
-)
+    % (number * 7919 % 10007)
+    for number in range(1, 2001)
+]
 _END = (
     b'data: {"choices":[{"finish_reason":"stop","index":0,"delta":{}}],"usage":{"completion_tokens":1,'
     b'"prompt_tokens":1}}\n\ndata: [DONE]\n\n'
 )
-FRAME = b"%x\r\n%b\r\n" % (len(_FRAME), _FRAME)
+FRAMES = [b"%x\r\n%b\r\n" % (len(frame), frame) for frame in _FRAMES]
 LAST = b"%x\r\n%b\r\n0\r\n\r\n" % (len(_END), _END)
 
 
@@ -64,7 +67,7 @@ class Worker(asyncio.Protocol):
             loop = asyncio.get_running_loop()
             self.emit(loop, loop.time(), 0, count, 1 / rate)
         else:
-            self.transport.write(FRAME * count + LAST)
+            self.transport.write(b"".join(FRAMES[:count]) + LAST)
 
     def emit(
         self, loop: asyncio.AbstractEventLoop, start: float, number: int, count: int, every_s: float
@@ -74,7 +77,7 @@ class Worker(asyncio.Protocol):
         if number == count:
             self.transport.write(LAST)
             return
-        self.transport.write(FRAME)
+        self.transport.write(FRAMES[number % len(FRAMES)])
         number += 1
         loop.call_at(start + number * every_s, self.emit, loop, start, number, count, every_s)
 
