@@ -27,11 +27,11 @@ from app.core.errors import (
 from app.core.router.bodies import with_system_prompt
 from app.core.router.canned import canned_answer
 from app.core.router.decision import Decision, FallbackReason, TargetKind
-from app.core.router.features import extract
+from app.core.router.features import RequestFeatures, extract
 from app.core.router.gate import Gate
 from app.core.router.http_types import ClientGoneError, Exchange
 from app.core.router.job import Job
-from app.core.router.limits import AnswerLimits
+from app.core.router.limits import ALLOW_REPETITION, AnswerLimits
 from app.core.router.local import LocalDelivery
 from app.core.router.metrics import Metrics
 from app.core.router.names import Names
@@ -152,7 +152,7 @@ class Dispatcher:
         if not admission.takes_new and (self._gate.is_shut or not self._goes_elsewhere(decision)):
             self._metrics.count(self._metrics.refusals, "closed").inc()
             raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
-        job = Job(exchange, wire, features, decision, self._limits(decision))
+        job = Job(exchange, wire, features, decision, self._limits(features, decision))
         self._jobs[job] = None
         try:
             await self._answer(job)
@@ -297,9 +297,10 @@ class Dispatcher:
         job.stats.bytes_sent = len(body)
         job.exchange.send(200, body, ((b"content-type", content_type),))
 
-    def _limits(self, decision: Decision) -> AnswerLimits:
+    def _limits(self, features: RequestFeatures, decision: Decision) -> AnswerLimits:
         limits = self._settings().limits
-        if decision.max_tokens is None and decision.max_seconds is None:
+        may_repeat = ALLOW_REPETITION in features.tags
+        if decision.max_tokens is None and decision.max_seconds is None and not may_repeat:
             if limits is not self._usual_for:
                 self._usual_for = limits
                 self._usual = AnswerLimits(
@@ -309,7 +310,7 @@ class Dispatcher:
         return AnswerLimits(
             int(_smaller(limits.max_tokens, decision.max_tokens)),
             _smaller(limits.max_seconds, decision.max_seconds),
-            limits.stop_repetition,
+            limits.stop_repetition and not may_repeat,
         )
 
     def _account(self, job: Job) -> None:

@@ -10,6 +10,9 @@ from enum import StrEnum
 
 from app.core.router.wire import Wire
 
+ALLOW_REPETITION = "allow-repetition"
+"""The tag of requests that want their loops: refrains, tables, test data."""
+
 
 class LimitKind(StrEnum):
     TOKENS = "max_tokens"
