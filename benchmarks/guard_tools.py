@@ -53,7 +53,10 @@ async def run_away(
         touched, before, crossed_ns = struct.unpack("<QQQ", os.pread(progress.fileno(), 24, 0))
     past_mib = (touched + before - cap_mib * MIB) / MIB
     killed_s = exited.evidence.killed_at_s
-    reaction_ms = (killed_s - crossed_ns / 1e9) * 1000 if crossed_ns and killed_s else None
+    reaction_ms = None
+    if killed_s:
+        # Stopped within the very step that crossed the cap: the hog had no time to note it.
+        reaction_ms = (killed_s - crossed_ns / 1e9) * 1000 if crossed_ns else 0.0
     growing = [one for one in exited.samples if one.own_bytes > 16 * MIB]
     span_s = growing[-1].at_s - growing[0].at_s if len(growing) > 1 else 0.0
     rate = (growing[-1].own_bytes - growing[0].own_bytes) / MIB / span_s if span_s else 0.0

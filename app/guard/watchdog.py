@@ -54,6 +54,8 @@ LAUNCH_DEADLINE_S = 15.0
 END_DEADLINE_S = 5.0
 OOM_MEMORY_S = 2.0
 """A process with gigabytes to free is reaped up to this long after the kernel counted its kill."""
+STILL_MACHINE_BYTES = 128 * 1024 * 1024
+STILL_WORKER_BYTES = 1024 * 1024
 VERDICTS_KEPT = 64
 LATE_BY = 0.9
 """Periods are met a little early or late: what is due at 90 % is done now."""
@@ -82,6 +84,7 @@ class Watchdog:
         self._verdicts: collections.deque[Verdict] = collections.deque(maxlen=VERDICTS_KEPT)
         self._verdict_count = 0
         self._period_s = 0.0
+        self._last_reading: Reading | None = None
         self._next_sample_s = now()
         self._slow_s = self._samples_s = self._heartbeat_s = float("-inf")
         self._oom_counts: collections.deque[tuple[float, int]] = collections.deque()
@@ -250,13 +253,31 @@ class Watchdog:
         is_slow = at_s - self._slow_s >= slow_s * LATE_BY
         if is_slow:
             self._slow_s = at_s
-        reading = self._read(at_s, is_slow=is_slow)
+        elif self._is_idle and self._is_still():
+            return
+        reading = self._last_reading = self._read(at_s, is_slow=is_slow)
         if self._options.watch:
             for action in self._policy.step(reading):
                 self._carry_out(action)
         fastest = max((self._policy.slope(one.worker_id) for one in reading.workers), default=0.0)
         self._period_s = cadence.period_s(self._options.lines, reading, fastest)
         self._report(reading)
+
+    def _is_still(self) -> bool:
+        """While all is idle, two small reads a worker show that nothing moves; that is enough."""
+        last = self._last_reading
+        if last is None or len(last.workers) != len(self._workers):
+            return False
+        now = self._sampler.machine(slow=False)
+        if abs(now.available_bytes - last.available_bytes) > STILL_MACHINE_BYTES:
+            return False
+        for before in last.workers:
+            memory = self._sampler.worker(before.worker_id, slow=False)
+            if memory is None or memory.swap_bytes != before.swap_bytes:
+                return False
+            if abs(memory.own_bytes - before.own_bytes) > STILL_WORKER_BYTES:
+                return False
+        return True
 
     def _read(self, at_s: float, *, is_slow: bool) -> Reading:
         machine = self._sampler.machine(slow=is_slow)

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-STEP = 4 * 1024 * 1024
+STEP = 1024 * 1024
 MIB = 1024 * 1024
 
 

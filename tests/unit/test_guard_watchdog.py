@@ -264,3 +264,16 @@ def test_watchdog_ends_every_worker_when_the_app_does(how: str) -> None:
     assert sorted(system.killed) == ["a", "b"]
     if how == "closing":
         assert {one.cause for one in system.got(Exited)} == {ExitCause.STOPPED_BY_USER}
+
+
+def test_watchdog_idle_worker_is_glanced_at_until_it_moves() -> None:
+    system, dog = make()
+    system.tell(launch(), 3)
+    system.tell(Activity("w", is_loading=False, in_flight=0, last_used_s=0.0))
+    run(dog, system, 3)
+    before = len(system.got(Samples))
+    run(dog, system, 5)
+    assert 4 <= len(system.got(Samples)) - before <= 6
+    system.own["w"] = 2 * GIB
+    run(dog, system, 0.6)
+    assert system.killed == ["w"]
