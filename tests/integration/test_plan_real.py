@@ -71,9 +71,9 @@ def _taken(path: Path, load: LoadSettings) -> dict[str, int]:
 @pytest.mark.parametrize(
     "load",
     [
-        LoadSettings(context_tokens=384, slots=1, threads=2),
+        LoadSettings(context_tokens=256, slots=1, threads=1),
         LoadSettings(
-            context_tokens=128, slots=2, threads=2, mmap=False, kv_type_k="q8_0", kv_type_v="q8_0"
+            context_tokens=128, slots=2, threads=1, mmap=False, kv_type_k="q8_0", kv_type_v="q8_0"
         ),
     ],
     ids=["mapped", "copied"],
