@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -236,6 +237,10 @@ class Worker:
 
     def note_lost(self, sentence: str, cause: ExitCause = ExitCause.GUARD_LOST) -> None:
         """It is gone, or was never there, and the guard cannot say more."""
+        if self._pidfd >= 0 and hasattr(signal, "pidfd_send_signal"):
+            # The kernel ends it with the guard; this is for a kernel that did not.
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
         self._close()
         if not self.exit.done():
             self.exit.set_result(Exited(self.worker_id, self.pid, cause, sentence, Evidence()))
