@@ -1,4 +1,4 @@
-"""A real Coolhead after a kill -9, after three kills for memory, without its GPU, and on battery."""
+"""A real Coolhead after a kill -9, after three kills for memory and without its GPU; verbs that hold and load."""
 
 import json
 import time
@@ -92,9 +92,9 @@ def test_start_without_the_gpu_of_last_time_asks_before_it_loads(
         app.look()
 
 
+@pytest.mark.real
 def test_verbs_pause_resume_load_and_unload(coolhead_home: Paths, smollm2: Path) -> None:
     model_id = install_model(coolhead_home, smollm2)
-    assert run_cli("pause", home=coolhead_home).returncode == 1
     with AppProcess(coolhead_home) as app:
         assert run_cli("pause", home=coolhead_home).returncode == 0
         assert app.chat("Hello")[0] == 503
@@ -104,20 +104,25 @@ def test_verbs_pause_resume_load_and_unload(coolhead_home: Paths, smollm2: Path)
         unknown = run_cli("load", "no-such-model", home=coolhead_home)
         assert unknown.returncode == 1
         assert model_id in unknown.stderr
-        assert run_cli("unload", model_id, home=coolhead_home).returncode == 1
         assert run_cli("load", model_id, home=coolhead_home).returncode == 0
         assert app.status()["workers"][0]["state"] == "ready"
         app.look()
         unloaded = run_cli("unload", model_id, home=coolhead_home)
         assert unloaded.returncode == 0, unloaded.stderr
         assert app.status()["workers"][0]["state"] == "unloaded"
-        too_large = run_cli(
-            "settings", "set", "memory.ram_cap_bytes", "1048576", home=coolhead_home
-        )
-        assert too_large.returncode == 0, too_large.stderr
+        assert run_cli("unload", model_id, home=coolhead_home).returncode == 1
+
+
+@pytest.mark.real
+def test_verb_load_of_what_does_not_fit_ends_with_three(
+    coolhead_home: Paths, smollm2: Path
+) -> None:
+    model_id = install_model(coolhead_home, smollm2)
+    coolhead_home.settings_file.write_text("memory:\n  ram_cap_bytes: 1048576\n")
+    with AppProcess(coolhead_home):
         refused = run_cli("load", model_id, home=coolhead_home)
-        assert refused.returncode == 3, refused.stderr
-        assert "does not fit" in refused.stderr
+    assert refused.returncode == 3, refused.stderr
+    assert "does not fit" in refused.stderr
 
 
 def test_setting_autostart_writes_the_entry_and_takes_it_away(

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from app.core.hardware.full_screen import FullScreen, read_full_screen
+from app.core.paths import Paths
+from tests.e2e.app_process import AppProcess
 
 PROGRAM = """
 import sys
@@ -86,3 +88,24 @@ def test_full_screen_window_is_seen_and_its_end(display: str) -> None:
             wait_for(lambda: not look().is_full_screen)
         plain.kill()
     assert look().problem == ""
+
+
+@needs_x11
+def test_full_screen_window_pauses_the_app_until_it_is_gone_or_the_user_resumes(
+    display: str, coolhead_home: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    coolhead_home.settings_file.write_text("desktop:\n  pause_on_full_screen: true\n")
+    with AppProcess(coolhead_home) as app, shown(display, "full") as full:
+        wait_for(lambda: app.status()["state"] == "paused")
+        assert "full-screen" in app.status()["pause_sentence"]
+        status, answer = app.chat("Hello")
+        assert (status, "full-screen" in str(answer)) == (503, True)
+        token = {"Authorization": f"Bearer {coolhead_home.token_file.read_text()}"}
+        assert app.call("POST", "/admin/resume", {}, headers=token)[0] == 200
+        assert app.status()["state"] == "ready"
+        full.kill()
+        full.wait()
+        wait_for(lambda: not read_full_screen({"DISPLAY": display}).is_full_screen)
+        assert app.status()["state"] == "ready"
