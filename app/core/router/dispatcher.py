@@ -150,7 +150,7 @@ class Dispatcher:
         exchange.add_header(DECISION_HEADER, decision_header(decision))
         admission = self._gate.admission()
         if not admission.takes_new and (self._gate.is_shut or not self._goes_elsewhere(decision)):
-            self._metrics.count(self._metrics.refusals, "closed").inc()
+            self._metrics.refusals.add("closed")
             raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
         job = Job(exchange, wire, features, decision, self._limits(features, decision))
         self._jobs[job] = None
@@ -197,7 +197,7 @@ class Dispatcher:
 
     async def _run(self, job: Job) -> None:
         decision = job.decision
-        self._metrics.count(self._metrics.decisions, decision.rule, decision.target).inc()
+        self._metrics.decisions.add(decision.rule, decision.target)
         if decision.canned:
             self._send_canned(job)
             return
@@ -241,7 +241,7 @@ class Dispatcher:
                     raise
                 assert reason is not None
                 _log.info("%s: %s goes on to %s", reason, job.target, following)
-                self._metrics.count(self._metrics.fallbacks, reason).inc()
+                self._metrics.fallbacks.add(reason)
                 job.fallbacks.append(reason)
                 if not job.exchange.is_started:
                     told = f"{reason}: {job.target} -> {following}"
@@ -285,7 +285,7 @@ class Dispatcher:
         self._send_done(job, body, content_type)
 
     def _send_kept(self, job: Job, kept: KeptAnswer) -> None:
-        self._metrics.cache_hits.inc()
+        self._metrics.cache_hits.add()
         job.is_cached = True
         job.exchange.add_header(b"x-coolhead-cache", b"hit")
         self._send_done(job, kept.body, kept.content_type)
@@ -316,19 +316,19 @@ class Dispatcher:
     def _account(self, job: Job) -> None:
         line = job.line()
         metrics = self._metrics
-        metrics.count(metrics.requests, line.outcome).inc()
+        metrics.requests.add(line.outcome)
         if line.status in {429, 503}:
-            metrics.count(metrics.refusals, line.outcome).inc()
+            metrics.refusals.add(line.outcome)
         if line.queued_ms:
-            metrics.watch(metrics.wait, line.model).observe(line.queued_ms / 1000)
+            metrics.wait.observe(line.model, line.queued_ms / 1000)
         if line.ttft_ms:
-            metrics.watch(metrics.ttft, line.model).observe(line.ttft_ms / 1000)
+            metrics.ttft.observe(line.model, line.ttft_ms / 1000)
         if line.prompt_tokens:
-            metrics.count(metrics.tokens, line.model, "prompt").inc(line.prompt_tokens)
+            metrics.tokens.add(line.model, "prompt", by=line.prompt_tokens)
         if line.completion_tokens:
-            metrics.count(metrics.tokens, line.model, "completion").inc(line.completion_tokens)
+            metrics.tokens.add(line.model, "completion", by=line.completion_tokens)
         if job.limit_hit is not None:
-            metrics.count(metrics.limits, job.limit_hit.kind.value).inc()
+            metrics.limits.add(job.limit_hit.kind.value)
         self._log.write(line)
 
 

@@ -103,10 +103,13 @@ class RequestLog:
         out: IO[bytes] | None = None
         try:
             while (lines := self._bunches.get()) is not None:
+                left_bytes = 0
                 for line in lines:
                     try:
-                        out = self._rotated(path, out)
-                        out.write(encoder.encode(line) + b"\n")
+                        if out is None or left_bytes <= 0:
+                            out = self._rotated(path, out)
+                            left_bytes = self._file_bytes - out.tell()
+                        left_bytes -= out.write(encoder.encode(line) + b"\n")
                     except OSError:
                         self.dropped += 1  # the log is no reason to stop serving
                 if out is not None:
