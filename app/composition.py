@@ -206,7 +206,10 @@ class Core:
                 if not is_paused:
                     self._desktop_pause.waive()
             case LoadModel(model_id=model_id):
-                self._caution.allow_load()
+                if self._caution.sentence:
+                    # A slip of the pen is no decision.
+                    await asyncio.to_thread(self._library.find, model_id)
+                    self._caution.allow_load()
                 self._supervisor.forgive(model_id)
                 await self._endpoint.load(model_id)
             case UnloadModel(model_id=model_id):

@@ -55,10 +55,12 @@ def run(args: argparse.Namespace) -> int:
         print(f"removed {engines / args.kind}")
         return 0
     cmake_args = os.environ.get("CMAKE_ARGS", "")
-    build = builds.build_for(args.kind, probe_machine(), cmake_args)
+    machine = probe_machine()
+    build = builds.build_for(args.kind, machine, cmake_args)
     source = args.source
     if not source and build.needs_index:
         source = SettingsFile(paths.settings_file).load().settings.engine.index
+    builds.check_driver(source, machine)
     if build.note:
         print(build.note, file=sys.stderr)
     if args.dry_run:

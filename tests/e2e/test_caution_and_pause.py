@@ -69,6 +69,8 @@ def test_start_after_three_kills_loads_nothing_until_a_load_by_hand(
         assert status == 503
         assert "coolhead load" in json.dumps(answer)
         assert app.status()["is_safe_mode"]
+        assert run_cli("load", "no-such-model", home=coolhead_home).returncode == 1
+        assert app.chat("Hello")[0] == 503
         loaded = run_cli("load", model_id, home=coolhead_home)
         assert loaded.returncode == 0, loaded.stderr
         assert "tokens" in loaded.stdout
@@ -149,6 +151,7 @@ def test_setting_full_screen_without_a_display_is_said_to_be_of_no_use(
 ) -> None:
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("XDG_SESSION_TYPE", raising=False)
     with AppProcess(coolhead_home) as app:
         started = time.monotonic()
         done = run_cli(

@@ -96,6 +96,7 @@ def test_full_screen_window_pauses_the_app_until_it_is_gone_or_the_user_resumes(
 ) -> None:
     monkeypatch.setenv("DISPLAY", display)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    monkeypatch.delenv("XDG_SESSION_TYPE", raising=False)
     coolhead_home.settings_file.write_text("desktop:\n  pause_on_full_screen: true\n")
     with AppProcess(coolhead_home) as app, shown(display, "full") as full:
         wait_for(lambda: app.status()["state"] == "paused")

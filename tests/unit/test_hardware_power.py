@@ -108,7 +108,8 @@ def test_full_screen_where_nobody_tells_is_said_and_never_true(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.platform", "linux")
-    for env in ({"WAYLAND_DISPLAY": "wayland-0", "DISPLAY": ":0"}, {}):
+    wayland = {"WAYLAND_DISPLAY": "wayland-0", "DISPLAY": ":0"}
+    for env in (wayland, {"XDG_SESSION_TYPE": "wayland", "DISPLAY": ":0"}, {}):
         found = full_screen.read_full_screen(env)
         assert not found.is_full_screen
         assert "not available" in found.problem

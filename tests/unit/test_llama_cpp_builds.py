@@ -1,17 +1,20 @@
 """Fetching a build into a folder of its own, from a local index, and what is refused."""
 
 import dataclasses
+import json
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from app.__main__ import main
 from app.core.backends import builds
 from app.core.backends.builds import Build, build_for, command, install, installed, remove
 from app.core.backends.engine_xllamacpp import Xllamacpp
 from app.core.backends.llama_cpp import LlamaCppBackend
 from app.core.errors import EngineMissing
 from app.core.hardware.machine import Gpu, Machine
+from app.core.paths import Paths
 
 MACHINE = Machine(16 << 30, 8 << 30)
 
@@ -60,6 +63,41 @@ def test_build_for_a_gpu_without_a_known_index_asks_for_one(tmp_path: Path) -> N
         with pytest.raises(EngineMissing, match="--index"):
             command(build, tmp_path)
         assert "http://127.0.0.1:1/simple" in command(build, tmp_path, "http://127.0.0.1:1/simple")
+
+
+def test_index_for_a_newer_cuda_than_the_driver_runs_is_refused() -> None:
+    builds.check_driver("https://index.test/whl/cu132", with_driver("580.1"))
+    builds.check_driver("https://index.test/whl/cu128", with_driver("550.1"))
+    builds.check_driver("wheels", with_driver("470.1"))
+    builds.check_driver("https://index.test/whl/cu132", MACHINE)
+    with pytest.raises(EngineMissing, match=r"CUDA 13.*580.*550"):
+        builds.check_driver("https://index.test/whl/cu132/", with_driver("550.1"))
+
+
+def test_verb_engine_installs_lists_and_removes(
+    coolhead_home: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wheel(tmp_path / "wheels", "xllamacpp", builds._own_version())
+    source = str(tmp_path / "wheels")
+    assert main(["engine", "install", "cpu", "--index", source, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"--no-index --find-links {source} xllamacpp==" in told
+    assert not coolhead_home.engines.exists()
+    assert main(["engine", "install", "cpu", "--index", source]) == 0
+    assert main(["engine", "list", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert str(coolhead_home.engines / "cpu") in [each["path"] for each in listed["engines"]]
+    assert main(["engine", "remove", "cpu"]) == 0
+    assert main(["engine", "remove", "cpu"]) == 1
+
+
+def test_verb_engine_takes_the_index_of_the_settings(
+    coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "http://127.0.0.1:1/whl/vulkan"
+    assert main(["settings", "set", "engine.index", url]) == 0
+    assert main(["engine", "install", "vulkan", "--dry-run"]) == 0
+    assert f"--index-url {url} " in capsys.readouterr().out
 
 
 def test_build_for_every_kind_is_pinned_or_bounded_and_others_are_refused() -> None:

@@ -136,6 +136,23 @@ def _version_key(name: str) -> tuple[int, ...]:
     return tuple(int(number) for number in re.findall(r"\d+", name))
 
 
+def check_driver(source: str, machine: Machine) -> None:
+    """An index that the user names may be for a newer CUDA than the driver runs.
+
+    Raises:
+        EngineMissing: when its name says so.
+    """
+    match = re.search(r"/cu(\d{2})\d*/?$", source)
+    driver = nvidia_driver(machine)
+    least = {"12": CUDA_12_DRIVER, "13": CUDA_13_DRIVER}.get(match[1] if match else "", 0)
+    if driver and driver < least:
+        raise EngineMissing(
+            f"{source} has builds for CUDA {match[1] if match else ''}, which needs an NVIDIA driver "
+            f"{least} or newer; this one is {driver}. Take a build for CUDA 12, or update the driver.",
+            driver=driver,
+        )
+
+
 def nvidia_driver(machine: Machine) -> int:
     """Major version of the NVIDIA driver; 0 where there is none."""
     for gpu in machine.gpus:

@@ -27,7 +27,7 @@ def read_full_screen(environ: Mapping[str, str] | None = None) -> FullScreen:
     if sys.platform == "darwin":
         return FullScreen(False, "Pausing for full-screen programs is not available on macOS.")
     env = os.environ if environ is None else environ
-    if env.get("WAYLAND_DISPLAY"):
+    if env.get("WAYLAND_DISPLAY") or env.get("XDG_SESSION_TYPE") == "wayland":
         # XWayland would show the windows of X11 programs only, and so be wrong half of the time.
         return FullScreen(
             False,
