@@ -147,12 +147,11 @@ def _hold_scope(limits: KernelLimits, place: CapPlace) -> Held:
             busctl, "--user", "--timeout=2", "call",
             "org.freedesktop.systemd1", "/org/freedesktop/systemd1",
             "org.freedesktop.systemd1.Manager", "StartTransientUnit", "ssa(sv)a(sa(sv))",
-            unit, "fail", "6",
+            unit, "fail", "5",
             "Description", "s", "Coolhead worker",
             "PIDs", "au", "1", str(os.getpid()),
             "MemoryMax", "t", str(limits.group_bytes),
             "MemorySwapMax", "t", "0",
-            "OOMPolicy", "s", "kill",
             "CollectMode", "s", "inactive-or-failed",
             "0",
         ]
@@ -167,6 +166,9 @@ def _hold_scope(limits: KernelLimits, place: CapPlace) -> Held:
         time.sleep(0.005)
     group = mount / own.lstrip("/")
     limit = _read_back(group / "memory.max", limits.group_bytes)
+    # The property that says the same (OOMPolicy) is refused for scopes by managers before 253.
+    with contextlib.suppress(NotHeld):
+        _write(group / "memory.oom.group", "1")
     return Held(CapKind.SYSTEMD_SCOPE, limit, _swap_forbidden_v2(group), str(group))
 
 
