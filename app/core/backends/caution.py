@@ -167,6 +167,8 @@ class Caution:
     def leave(self) -> bool:
         """Back to full size; whether settings were smaller before."""
         was_smaller = bool(self._smaller)
+        if self.sentence:
+            _log.info("nothing is held back any more: the user has said so")
         self._kills.clear()
         self._asks = self._smaller = ""
         self._waive_gpu()
