@@ -26,6 +26,7 @@ from app.core.backends.choose import choose_engine
 from app.core.backends.llama_cpp import LlamaCppBackend
 from app.core.backends.mlx import MlxBackend
 from app.core.errors import CoolheadError
+from app.core.hardware.last_seen import missing_gpus, missing_sentence
 from app.core.hardware.machine import Machine
 from app.core.hardware.probe import probe_machine
 from app.core.lifecycle import CapKind
@@ -71,6 +72,7 @@ def examine() -> Iterator[Finding]:
     yield from _folders(paths)
     machine = probe_machine()
     yield from _machine(machine, loaded.settings)
+    yield from _gone(machine, paths)
     yield from _engines(machine, loaded.settings, paths)
     yield from _cap(running)
     yield _port(running, loaded.settings)
@@ -138,6 +140,13 @@ def _machine(machine: Machine, settings: Settings) -> Iterator[Finding]:
         yield Finding("gpu", Grade.NOTE, "none was found; models run on the processor")
     for problem in machine.problems:
         yield Finding("devices", Grade.WARNING, problem)
+
+
+def _gone(machine: Machine, paths: Paths) -> Iterator[Finding]:
+    sentence = missing_sentence(missing_gpus(paths, machine, counts_idle=True))
+    if sentence:
+        advice = "Or go on without it: coolhead load MODEL, or coolhead safe-mode leave."
+        yield Finding("gpu", Grade.WARNING, sentence, advice)
 
 
 def _engines(machine: Machine, settings: Settings, paths: Paths) -> Iterator[Finding]:

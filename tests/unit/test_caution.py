@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from app.cli.doctor import _gone
 from app.core.backends.base import EngineInfo
 from app.core.backends.careful import CarefulPlanner
 from app.core.backends.caution import Caution, reduced
@@ -260,3 +261,13 @@ def test_reduced_halves_what_is_set_and_forces_nothing() -> None:
     assert found.memory.prompt_cache_bytes == 0
     small = Settings().replace({"model.context_tokens": 512, "model.slots": 1})
     assert reduced(small).model.context_tokens == 512
+
+
+def test_doctor_names_a_gpu_that_is_gone(coolhead_home: Paths) -> None:
+    assert not list(_gone(PLAIN, coolhead_home))
+    remember_gpus(coolhead_home, WITH_CARD)
+    (finding,) = _gone(PLAIN, coolhead_home)
+    assert "RTX 9999" in finding.text
+    assert "safe-mode leave" in finding.advice
+    idle = dataclasses.replace(CARD, is_usable=False)
+    assert not list(_gone(dataclasses.replace(PLAIN, gpus=(idle,)), coolhead_home))

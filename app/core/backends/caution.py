@@ -7,7 +7,6 @@ kills. Leaving safe mode brings everything back. Made by the composition; asked 
 """
 
 import asyncio
-import dataclasses
 import logging
 import time
 from collections.abc import Callable
@@ -68,7 +67,7 @@ class Caution:
             self._smaller = found.reason
             if len(recent) >= KILLS_BEFORE_ASKING:
                 self._asks = found.reason
-        self._missing = self._told_missing = missing_gpus(self._paths, _all_usable(machine))
+        self._missing = self._told_missing = missing_gpus(self._paths, machine, counts_idle=True)
 
     def end(self) -> None:
         """Marks an orderly end."""
@@ -123,7 +122,7 @@ class Caution:
             AdmissionClosed: with what the user can do.
         """
         if self._missing:
-            self._missing = missing_gpus(self._paths, _all_usable(machine()))
+            self._missing = missing_gpus(self._paths, machine(), counts_idle=True)
         self._refuse(model_id)
 
     def _refuse(self, model_id: str) -> None:
@@ -193,9 +192,3 @@ def reduced(settings: Settings) -> Settings:
     if model.slots:
         changes["model.slots"] = max(1, model.slots // 2)
     return settings.replace(changes)
-
-
-def _all_usable(machine: Machine) -> Machine:
-    """A GPU counts as there even where no engine has been asked about it yet."""
-    gpus = tuple(dataclasses.replace(gpu, is_usable=True) for gpu in machine.gpus)
-    return dataclasses.replace(machine, gpus=gpus)

@@ -15,9 +15,15 @@ from app.core.paths import Paths
 _log = logging.getLogger(__name__)
 
 
-def missing_gpus(paths: Paths, machine: Machine) -> tuple[str, ...]:
-    """Names of the GPUs that could be used last time and cannot now."""
-    now = [_identity(gpu) for gpu in machine.usable_gpus]
+def missing_gpus(paths: Paths, machine: Machine, *, counts_idle: bool = False) -> tuple[str, ...]:
+    """Names of the GPUs that could be used last time and cannot now.
+
+    Args:
+        paths: whose state folder remembers them.
+        machine: as it is now.
+        counts_idle: a GPU that is there counts, even where the engine asked cannot use it.
+    """
+    now = [_identity(gpu) for gpu in (machine.gpus if counts_idle else machine.usable_gpus)]
     missing = []
     for identity, name in _read(_file(paths)):
         if identity in now:
