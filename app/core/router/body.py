@@ -11,7 +11,7 @@ import msgspec
 
 from app.core.errors import RequestInvalid
 
-_EMPTY = msgspec.Raw(b"")
+EMPTY = msgspec.Raw(b"")
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -25,8 +25,8 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     arguments: str | None = None
     thinking: str | None = None
     images: list[msgspec.Raw] | None = None
-    tool_calls: msgspec.Raw = _EMPTY
-    input: msgspec.Raw = _EMPTY
+    tool_calls: msgspec.Raw = EMPTY
+    input: msgspec.Raw = EMPTY
 
 
 class Body(msgspec.Struct, frozen=True, gc=False):
@@ -42,8 +42,8 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     prompt: str | int | list[str | int | Part | list[int]] | None = None
     suffix: str | None = None
     images: list[msgspec.Raw] | None = None
-    tools: msgspec.Raw = _EMPTY
-    functions: msgspec.Raw = _EMPTY
+    tools: msgspec.Raw = EMPTY
+    functions: msgspec.Raw = EMPTY
     max_tokens: float | None = None
     max_completion_tokens: float | None = None
     max_output_tokens: float | None = None
@@ -105,11 +105,11 @@ class Content:
         elif isinstance(content, list):
             for piece in content:
                 if isinstance(piece, Part):
-                    self._walk_part(piece)
+                    self.walk_part(piece)
                 elif isinstance(piece, str):
                     self.texts.append(piece)
 
-    def _walk_part(self, part: Part) -> None:
+    def walk_part(self, part: Part) -> None:
         texts = self.texts
         if part.text is not None:
             texts.append(part.text)
@@ -129,9 +129,9 @@ class Content:
             self.images += 1
         if part.arguments is not None:
             self.call_bytes += len(part.arguments)
-        if part.tool_calls is not _EMPTY:
+        if part.tool_calls is not EMPTY:
             self.call_bytes += size_of(part.tool_calls)
-        if part.input is not _EMPTY:
+        if part.input is not EMPTY:
             self.call_bytes += size_of(part.input)
 
     def _note_user(self, content: "str | list[str | Part]") -> None:
@@ -153,11 +153,13 @@ _IMAGE_TYPES = frozenset({"image", "image_url", "input_image"})
 def read_content(body: Body) -> Content:
     """One walk through everything that becomes the prompt."""
     seen = Content()
-    for content in (body.system, body.instructions):
-        if content is not None:
-            seen.walk(content)
+    if body.system is not None:
+        seen.walk(body.system)
+    if body.instructions is not None:
+        seen.walk(body.instructions)
     if body.messages is not None:
-        seen.walk(body.messages)
+        for message in body.messages:
+            seen.walk_part(message)
     for given in (body.input, body.prompt, body.suffix):
         if given is not None:
             seen.walk(given)
@@ -170,7 +172,7 @@ def read_content(body: Body) -> Content:
 
 def size_of(raw: msgspec.Raw) -> int:
     """Bytes of a part that was left raw; 0 where it is absent."""
-    return 0 if raw is _EMPTY else len(memoryview(raw))
+    return 0 if raw is EMPTY else len(memoryview(raw))
 
 
 def holds_objects(raw: msgspec.Raw) -> bool:

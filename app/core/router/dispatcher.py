@@ -27,7 +27,7 @@ from app.core.errors import (
 from app.core.router.bodies import with_system_prompt
 from app.core.router.canned import canned_answer
 from app.core.router.decision import Decision, FallbackReason, TargetKind
-from app.core.router.features import RequestFeatures, extract
+from app.core.router.features import RequestFeatures, SentHeaders, extract
 from app.core.router.gate import Gate
 from app.core.router.http_types import ClientGoneError, Exchange
 from app.core.router.job import Job
@@ -137,9 +137,7 @@ class Dispatcher:
             raise RequestInvalid(f"There is no {path} here.", status=404)
         if request.method != "POST":
             raise RequestInvalid(f"{path} takes POST, not {request.method}.", status=405)
-        headers = {
-            name.decode("latin-1"): value.decode("latin-1") for name, value in request.headers
-        }
+        headers = SentHeaders(dict(request.headers))
         wire = wire_of(path)
         if wire.is_ollama:
             asked = translated_request(wire, request.body)

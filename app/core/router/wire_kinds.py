@@ -37,6 +37,7 @@ _PATHS = {
     "/api/chat": Wire.OLLAMA_CHAT,
     "/api/generate": Wire.OLLAMA_GENERATE,
 }
+KNOWN_PATHS = frozenset(_PATHS)
 _OLLAMA_SIDE = frozenset(
     {"/api/version", "/api/tags", "/api/show", "/api/ps", "/api/pull", "/api/embed"}
 )
