@@ -98,6 +98,23 @@ class Admissions:
 
     # Requests.
 
+    def enter_at_once(self, model_id: str, priority: int, size_tokens: int) -> Grant | None:
+        """A slot that is free right now; None where there is something to wait for: `enter`."""
+        post = self._posts.get(model_id)
+        if post is None:
+            return None
+        now = self._now()
+        ticket = Ticket(next(self._numbers), model_id, priority, size_tokens, now)
+        if not self._scheduler.take(ticket, now):
+            return None
+        try:
+            lease = self._workers.lease(model_id)
+        except CoolheadError:  # it has just ended; its event is on the way
+            self._scheduler.release(ticket, now)
+            return None
+        post.watch.take()
+        return Grant(ticket, post, lease)
+
     async def enter(self, wish: Wish) -> Grant:
         """Waits for a slot of a ready worker.
 
@@ -204,6 +221,9 @@ class Admissions:
 
     def views(self) -> tuple[ModelView, ...]:
         return self._scheduler.views()
+
+    def is_ready(self, model_id: str) -> bool:
+        return self._scheduler.is_ready(model_id)
 
     def view(self, model_id: str) -> ModelView:
         return self._scheduler.view(model_id)
@@ -324,6 +344,4 @@ class Admissions:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    @staticmethod
-    def _now() -> float:
-        return time.monotonic()
+    _now = staticmethod(time.monotonic)

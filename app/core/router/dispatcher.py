@@ -221,13 +221,13 @@ class Dispatcher:
 
     async def _with_fallbacks(self, job: Job, keep: list[bytes] | None) -> None:
         """Tries the target, then fallbacks: each reason once, no target twice, nothing after content."""
-        tried = set()
+        tried: set[str] = set()
         while True:
-            tried.add(job.target)
             try:
                 await self._attempt(job, keep)
                 return
             except CoolheadError as error:
+                tried.add(job.target)
                 reason = fallback_reason(error)
                 following = job.decision.fallbacks.get(reason) if reason else None
                 if (
@@ -250,14 +250,15 @@ class Dispatcher:
 
     async def _attempt(self, job: Job, keep: list[bytes] | None) -> None:
         kind = job.decision.kind if not job.fallbacks else self._remotes.kind_of(job.target)
-        if kind in {TargetKind.REMOTE, TargetKind.POOL}:
-            await self._remotes.deliver(job, job.target, keep)
-            return
-        name = job.decision.model if kind is TargetKind.AUTO else job.target
-        if kind is TargetKind.AUTO and self._remotes.knows(name):
+        name = job.target
+        is_remote = kind is TargetKind.REMOTE or kind is TargetKind.POOL
+        if kind is TargetKind.AUTO:
+            name = job.decision.model
+            is_remote = self._remotes.knows(name)
+        if is_remote:
             await self._remotes.deliver(job, name, keep)
             return
-        job.model_id = await self._names.resolve(name)
+        job.model_id = self._names.known(name) or await self._names.resolve(name)
         await self._local.deliver(job, job.model_id, self._settings().queue.max_wait_s, keep)
 
     def _goes_elsewhere(self, decision: Decision) -> bool:

@@ -18,7 +18,7 @@ from app.core.lifecycle import PressureLevel
 from app.core.router.access import AccessRules
 from app.core.router.admin import ADMIN, Admin, Execute
 from app.core.router.admissions import Admissions, Workers
-from app.core.router.dispatcher import Dispatcher
+from app.core.router.dispatcher import SERVED, Dispatcher
 from app.core.router.gate import USER, Gate
 from app.core.router.http import HttpServer
 from app.core.router.http_types import Exchange, HttpLimits
@@ -31,7 +31,7 @@ from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
 from app.core.router.response_cache import ResponseCache
 from app.core.router.router import CompiledRules, Router
-from app.core.router.scheduler import ModelView, Place, Policy
+from app.core.router.scheduler import ModelView, Policy
 from app.core.router.targets import Targets
 from app.core.settings import Settings
 
@@ -78,7 +78,7 @@ class Endpoint:
         self._names = names = Names(
             library,
             lambda: self._settings().model.default,
-            lambda model_id: self._admissions.view(model_id).place is Place.READY,
+            self._admissions.is_ready,
         )
         self._metrics = Metrics(self._admissions.views, snapshot)
         self._remotes = RemoteDelivery(Targets())
@@ -250,7 +250,9 @@ class Endpoint:
     # The rest is its own business.
 
     async def _handle(self, exchange: Exchange) -> None:
-        if exchange.request.path.startswith(ADMIN):
+        if exchange.request.path in SERVED:
+            await self._dispatcher.handle(exchange)
+        elif exchange.request.path.startswith(ADMIN):
             await self._admin.handle(exchange)
         elif not await self._pages.handle(exchange) and not await self._ollama.handle(exchange):
             await self._dispatcher.handle(exchange)

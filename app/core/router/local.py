@@ -49,25 +49,26 @@ class LocalDelivery:
             CoolheadError: whatever went wrong; the client has not been told yet.
             ClientGoneError: when the client left.
         """
-        self._refuse_the_blamed(job)
-        features, decision = job.features, job.decision
-        may_degrade = (
-            FallbackReason.OVERLOADED in decision.fallbacks
-            and FallbackReason.OVERLOADED not in job.fallbacks
-        )
-        wish = Wish(
-            model_id,
-            decision.priority,
-            features.tokens + (features.max_tokens or USUAL_ANSWER_TOKENS),
-            max_wait_s,
-            decision.overload,
-            may_degrade,
-        )
-        grant = await self._admissions.enter(wish)
+        if self._gate.blames:
+            self._refuse_the_blamed(job)
+        features, action = job.features, job.decision.action
+        size_tokens = features.tokens + (features.max_tokens or USUAL_ANSWER_TOKENS)
+        grant = self._admissions.enter_at_once(model_id, action.priority, size_tokens)
+        if grant is None:
+            may_degrade = (
+                FallbackReason.OVERLOADED in action.fallbacks
+                and FallbackReason.OVERLOADED not in job.fallbacks
+            )
+            wish = Wish(
+                model_id, action.priority, size_tokens, max_wait_s, action.overload, may_degrade
+            )
+            grant = await self._admissions.enter(wish)
         job.granted_s = time.monotonic()
         is_idle = True
         try:
-            await self._check_length(job, grant)
+            context_tokens = grant.post.worker.context_tokens
+            if context_tokens and features.tokens >= NEAR * context_tokens:
+                await self._check_length(job, grant)
             is_idle = False
             await self._carry(job, grant, keep)
             is_idle = job.limit_hit is None
@@ -82,7 +83,7 @@ class LocalDelivery:
             self._admissions.leave(grant, is_idle=is_idle)
 
     def _refuse_the_blamed(self, job: Job) -> None:
-        blamed = self._gate.blamed(job.fingerprint, time.monotonic()) if self._gate.blames else None
+        blamed = self._gate.blamed(job.fingerprint, time.monotonic())
         if blamed is not None:
             left_s, sentence = blamed
             raise AdmissionClosed(
@@ -94,21 +95,18 @@ class LocalDelivery:
     @staticmethod
     async def _check_length(job: Job, grant: Grant) -> None:
         worker = grant.post.worker
-        context_tokens = worker.context_tokens
-        if not context_tokens or job.features.tokens < NEAR * context_tokens:
-            return
         if not worker.capabilities.counts_tokens:
             return
         count = await count_prompt(grant.post.client, job.worker_wire, job.body)
-        if count is not None and count >= context_tokens:
-            raise too_long(count, context_tokens)
+        if count is not None and count >= worker.context_tokens:
+            raise too_long(count, worker.context_tokens)
 
     async def _carry(self, job: Job, grant: Grant, keep: list[bytes] | None) -> None:
-        seconds = job.limits.max_seconds
+        limits, body = job.limits, job.body
+        seconds = limits.max_seconds
         is_whole = job.stream is None
-        body = job.body
-        if is_whole:
-            body = with_limits(job.worker_wire, body, job.limits.max_tokens, seconds)
+        if is_whole and (seconds or limits.max_tokens):
+            body = with_limits(job.worker_wire, body, limits.max_tokens, seconds)
         if not (is_whole and seconds):
             await self._ask(job, grant, body, keep)
             return

@@ -33,6 +33,10 @@ class Names:
         self._is_loaded = is_loaded
         self._last = ""  # what `auto` meant last
 
+    def known(self, name: str) -> str:
+        """The model's id where it is loaded and called by it; else empty, and `resolve` finds out."""
+        return name if self._is_loaded(name) else ""
+
     async def resolve(self, name: str) -> str:
         """The model's id.
 

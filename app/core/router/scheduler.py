@@ -94,25 +94,37 @@ class Scheduler:
 
     def submit(self, ticket: Ticket, now: float) -> None:
         """A request wants a slot; it is granted, refused or kept."""
+        if self.take(ticket, now):
+            self._effects.grant(ticket)
+            return
         model = self._model(ticket.model_id)
         refusal = self._objection(model, ticket)
         if refusal is not None:
             self._effects.refuse(ticket, refusal)
-            return
-        if (
-            model.place is Place.READY
-            and not model.waiting
-            and self._admission.grants
-            and self._has_room(model, ticket)
-        ):
-            model.waiting.append(ticket)
-            self._grant(model, now)
             return
         at = next(
             (i for i, other in enumerate(model.waiting) if other.rank_s > ticket.rank_s), None
         )
         model.waiting.insert(len(model.waiting) if at is None else at, ticket)
         self._pump(now)
+
+    def take(self, ticket: Ticket, now: float) -> bool:
+        """Takes a slot that is free at once and that nobody senior waits for; whether there is one.
+
+        The usual case of `submit`, with nobody to be told: a ticket that took one is granted.
+        """
+        model = self._models.get(ticket.model_id)
+        admission = self._admission
+        if (
+            model is None
+            or model.place is not Place.READY
+            or model.waiting
+            or not (admission.takes_new and admission.grants)
+            or not self._has_room(model, ticket)
+        ):
+            return False
+        self._hold(model, ticket, now)
+        return True
 
     def withdraw(self, ticket: Ticket, now: float) -> None:
         """The client of a waiting ticket has left. One that was granted is released instead."""
@@ -244,6 +256,11 @@ class Scheduler:
     def views(self) -> tuple[ModelView, ...]:
         return tuple(view_of(model) for model in self._models.values())
 
+    def is_ready(self, model_id: str) -> bool:
+        """Whether requests of this model are answered without a load."""
+        model = self._models.get(model_id)
+        return model is not None and model.place is Place.READY
+
     @property
     def in_flight(self) -> int:
         """Requests that hold a slot, those of ended workers included."""
@@ -321,10 +338,14 @@ class Scheduler:
             if not self._has_room(model, ticket):
                 return
             model.waiting.pop(0)
-            model.held[ticket.ticket_id] = ticket
-            model.granted_at[ticket.ticket_id] = now
-            model.used_s = now
+            self._hold(model, ticket, now)
             self._effects.grant(ticket)
+
+    @staticmethod
+    def _hold(model: ModelRecord, ticket: Ticket, now: float) -> None:
+        model.held[ticket.ticket_id] = ticket
+        model.granted_at[ticket.ticket_id] = now
+        model.used_s = now
 
     @staticmethod
     def _has_room(model: ModelRecord, ticket: Ticket) -> bool:
