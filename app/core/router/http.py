@@ -126,10 +126,13 @@ class HttpServer:
         return task
 
     async def _serve(self, connection: Connection, exchange: Exchange) -> None:
+        task = asyncio.current_task()
+        assert task is not None
         following: Exchange | None = exchange
         while following is not None:
+            following.task = task
             await self._answer(connection, following)
-            following = await connection.next_exchange()
+            following = await connection.next_exchange(task)
 
     async def _answer(self, connection: Connection, exchange: Exchange) -> None:
         try:

@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
     def is_answering(self) -> bool:
         return self._exchange is not None
 
-    async def next_exchange(self) -> Exchange | None:
+    async def next_exchange(self, task: "asyncio.Task[None]") -> Exchange | None:
         """Waits for the connection's next request; None when this task is needed no longer.
 
         One task serves a connection's requests one after another: a task for each would cost more
@@ -171,9 +171,9 @@ class Connection(asyncio.Protocol):
         """
         if self._is_ending or self._exchange is not None or self._next is not None:
             return None
-        waiter: asyncio.Future[Exchange | None] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Exchange | None] = task.get_loop().create_future()
         self._next = waiter
-        self._task = asyncio.current_task()
+        self._task = task
         try:
             return await waiter
         except asyncio.CancelledError:

@@ -123,6 +123,7 @@ class Exchange:
         is_old: the client speaks HTTP/1.0, which has no chunked bodies.
 
     Attributes:
+        task: the handler's, set by the server; cancelling it breaks the answer off.
         pace: called with True when the client falls behind, with False when it has caught up.
     """
 
@@ -145,6 +146,7 @@ class Exchange:
         "pace",
         "request",
         "status",
+        "task",
     )
 
     def __init__(
@@ -158,6 +160,7 @@ class Exchange:
         is_old: bool = False,
     ) -> None:
         self.request = request
+        self.task: asyncio.Task[None] | None = None
         self.status = 0
         self.is_started = False
         self.is_finished = False

@@ -79,7 +79,7 @@ class Job:
         self.is_cached = False
         self.started_s = time.monotonic()
         self.granted_s = 0.0
-        self.task = asyncio.current_task()
+        self.task = exchange.task
         self.stream: AnswerStream | None = None
         self._watch: LimitWatch | None = None
         self._hold: asyncio.TimerHandle | None = None

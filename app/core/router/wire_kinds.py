@@ -15,12 +15,11 @@ class Wire(StrEnum):
     OLLAMA = "ollama"
     OTHER = "other"
 
-    @property
-    def is_ollama(self) -> bool:
-        return self in _OLLAMA
+    is_ollama: bool
 
+    def __init__(self, value: str) -> None:
+        self.is_ollama = value.startswith("ollama")
 
-_OLLAMA = frozenset({Wire.OLLAMA_CHAT, Wire.OLLAMA_GENERATE, Wire.OLLAMA})
 
 _PATHS = {
     "/v1/chat/completions": Wire.CHAT,
