@@ -64,7 +64,10 @@ async def lateness(_runs: int, _seconds: float) -> Row:
     bench = GuardBench()
     await bench.client.start()
     try:
-        await bench.hog("--mib", "16", "--hold", "60", own_mib=900, planned_mib=64)
+        # It grows a little all the time, so that every sample is a full one and is kept.
+        await bench.hog(
+            "--mib", "600", "--rate", "60", "--hold", "60", own_mib=1500, planned_mib=900
+        )
         bench.client.send_activity("w", is_loading=False, in_flight=1, last_used_s=0.0)
         await asyncio.sleep(2.0)
         text = json.dumps(list(range(300_000)))

@@ -88,6 +88,11 @@ class Policy:
         elif step == "unload_idle":
             self._unloading[worker_id] = at_s + UNLOAD_AGAIN_S
 
+    def note_still(self, at_s: float) -> None:
+        """A sample that showed no change since the last step; nothing is decided on it."""
+        self._last_s = at_s
+        self._signals.note_still(at_s)
+
     def note_end(self, cause: ExitCause, worker_id: str, at_s: float) -> list[Action]:
         """Counts an end for want of memory, by us or by the kernel; what the third one asks for."""
         self._kill_times.append(at_s)

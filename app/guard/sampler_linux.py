@@ -89,11 +89,8 @@ class LinuxSampler:
         if slow:
             self._last_slow = self._read_slow()
         some_s, full_s, refault_bytes, swapped, oom_kills = self._last_slow
-        available = number_after(info, b"MemAvailable:")
-        if available < 0:  # kernels before 3.14
-            available = (kib_after(info, b"MemFree:") + kib_after(info, b"\nCached:")) // 1024
         return MachineMemory(
-            available_bytes=available * 1024,
+            available_bytes=_available_bytes(info),
             total_bytes=kib_after(info, b"MemTotal:"),
             swap_used_bytes=kib_after(info, b"SwapTotal:") - kib_after(info, b"SwapFree:"),
             psi_some_s=some_s,
@@ -102,6 +99,9 @@ class LinuxSampler:
             swapped_out_pages=swapped,
             oom_kills=oom_kills,
         )
+
+    def available_bytes(self) -> int:
+        return _available_bytes(read_quietly(self._meminfo))
 
     def _read_slow(self) -> tuple[float, float, int, int, int]:
         psi = read_quietly(self._psi)
@@ -210,6 +210,14 @@ class LinuxSampler:
             if fd >= 0:
                 os.close(fd)
         self._meminfo = self._vmstat = self._psi = -1
+
+
+def _available_bytes(info: bytes) -> int:
+    available = number_after(info, b"MemAvailable:")
+    if available >= 0:
+        return available * 1024
+    # Kernels before 3.14 do not tell; this is on the safe side of it.
+    return kib_after(info, b"MemFree:") + kib_after(info, b"\nCached:")
 
 
 def _stall_s(line: bytes) -> float:

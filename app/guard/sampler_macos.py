@@ -71,6 +71,9 @@ class MacosSampler:
             is_critical=pressure >= _CRITICAL,
         )
 
+    def available_bytes(self) -> int:
+        return self.machine(slow=False).available_bytes
+
     def watch(self, child: Child) -> None:
         self._pids[child.worker_id] = child.pid
 

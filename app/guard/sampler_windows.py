@@ -38,6 +38,9 @@ class WindowsSampler:
             is_critical=is_low and share < CRITICAL_PERCENT,
         )
 
+    def available_bytes(self) -> int:
+        return self.machine(slow=False).available_bytes
+
     def watch(self, child: Child) -> None:
         self._handles[child.worker_id] = child.handle
 

@@ -95,6 +95,11 @@ class Signals:
         track = self._tracks.get(worker_id)
         return track.slope_bytes_per_s if track else 0.0
 
+    def note_still(self, at_s: float) -> None:
+        """Nothing has moved up to now, so growth that is seen next began after this."""
+        for track in self._tracks.values():
+            track.at_s = at_s
+
     def forget_windows(self) -> None:
         """After a sleep of the machine or of ours: old counters say nothing about now."""
         self._tracks.clear()

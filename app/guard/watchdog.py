@@ -253,7 +253,8 @@ class Watchdog:
         is_slow = at_s - self._slow_s >= slow_s * LATE_BY
         if is_slow:
             self._slow_s = at_s
-        elif self._is_idle and self._is_still():
+        elif self._policy.level == 0 and self._is_still():
+            self._policy.note_still(at_s)
             return
         reading = self._last_reading = self._read(at_s, is_slow=is_slow)
         if self._options.watch:
@@ -264,12 +265,12 @@ class Watchdog:
         self._report(reading)
 
     def _is_still(self) -> bool:
-        """While all is idle, two small reads a worker show that nothing moves; that is enough."""
+        """Between two full looks, one small read a worker shows that nothing moves: that is enough."""
         last = self._last_reading
         if last is None or len(last.workers) != len(self._workers):
             return False
-        now = self._sampler.machine(slow=False)
-        if abs(now.available_bytes - last.available_bytes) > STILL_MACHINE_BYTES:
+        moved = self._sampler.available_bytes() - last.available_bytes
+        if abs(moved) > STILL_MACHINE_BYTES:
             return False
         for before in last.workers:
             memory = self._sampler.worker(before.worker_id, slow=False)

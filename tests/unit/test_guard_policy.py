@@ -425,3 +425,13 @@ def test_policy_worker_without_a_plan_has_only_its_cap() -> None:
     assert Run().feed(worker(own_mib=1300, planned_own_bytes=0)) == []
     low = Run().feed(unplanned, available=KILL_LINE - 100 * MIB)
     assert "kill" in steps(low)
+
+
+def test_policy_growth_after_stillness_has_its_full_slope() -> None:
+    run = Run()
+    run.feed(worker(own_mib=1200))
+    for _ in range(10):
+        run.at_s += 0.05
+        run.policy.note_still(run.at_s)
+    run.feed(worker(own_mib=1210))
+    assert run.policy.slope("w") == pytest.approx(200 * MIB, rel=0.01)

@@ -109,6 +109,9 @@ class FakeSystem:
     def machine(self, *, slow: bool) -> MachineMemory:
         return MachineMemory(self.available, 16 * GIB, oom_kills=0)
 
+    def available_bytes(self) -> int:
+        return self.available
+
     def watch(self, child: Child) -> None:
         pass
 
