@@ -335,6 +335,23 @@ def test_drain_waits_for_leases_and_a_new_request_loads_anew() -> None:
     run(story)
 
 
+def test_guard_hears_at_once_of_work_and_seldom_of_the_rest() -> None:
+    async def story(bench: Bench) -> None:
+        await bench.supervisor.ensure_ready("m")
+        told = bench.guard.activities
+        before = len(told)
+        for _ in range(100):
+            with bench.supervisor.lease("m"):
+                assert told[-1].in_flight == 1
+        assert len(told) == before + 1
+        await until(lambda: told[-1].in_flight == 0)
+        assert len(told) == before + 2
+        with bench.supervisor.lease("m"):
+            assert told[-1].in_flight == 1
+
+    run(story)
+
+
 def test_drain_past_its_deadline_says_so() -> None:
     async def story(bench: Bench) -> None:
         await bench.supervisor.ensure_ready("m")

@@ -387,7 +387,7 @@ class Supervisor:
             if entry is not None:
                 entry.recovery.note_use()
         if self._guard.link is not None and not worker.exit.done():
-            worker.tell_activity(self._guard.link)
+            worker.activity_changed(self._guard.link)
         self._moved.set()
 
     def worker_exit(self, worker_id: str) -> "asyncio.Future[Exited]":

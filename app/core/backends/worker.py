@@ -32,6 +32,8 @@ PROBE_FIRST_S = 0.02
 PROBE_LAST_S = 0.25
 STALL_LOOK_S = 0.5
 EXIT_DEADLINE_S = 10.0
+# The guard needs to know at once of work that begins, of the rest a few times a second.
+ACTIVITY_S = 0.25
 """From a kill to the guard's word that the process is reaped: 100 ms a GiB were measured."""
 
 
@@ -76,6 +78,8 @@ class Worker:
         self.ready: ReadyWorker | None = None
         self.sample: WorkerSample | None = None
         self.in_flight = 0
+        self._told_in_flight = 0
+        self._telling: asyncio.TimerHandle | None = None
         self.last_used_s = clock()
         self.reason = ""
         self.exit: asyncio.Future[Exited] = asyncio.get_running_loop().create_future()
@@ -247,7 +251,24 @@ class Worker:
         if self._state not in {WorkerState.UNLOADED, WorkerState.FAILED}:
             self._move(WorkerState.FAILED, sentence)
 
+    def activity_changed(self, guard: GuardLink) -> None:
+        """Tells the guard at once if it takes a working worker for an idle one, else before long.
+
+        A message for each request would cost both processes more than the request's own way.
+        """
+        if self.in_flight and not self._told_in_flight:
+            self.tell_activity(guard)
+        elif self._telling is None:
+            loop = asyncio.get_running_loop()
+            self._telling = loop.call_later(ACTIVITY_S, self._tell_late, guard)
+
+    def _tell_late(self, guard: GuardLink) -> None:
+        self._telling = None
+        if not self.exit.done():
+            self.tell_activity(guard)
+
     def tell_activity(self, guard: GuardLink) -> None:
+        self._told_in_flight = self.in_flight
         guard.send_activity(
             self.worker_id,
             is_loading=self._state is WorkerState.STARTING,
@@ -336,6 +357,9 @@ class Worker:
         self._on_change(self, reason)
 
     def _close(self) -> None:
+        if self._telling is not None:
+            self._telling.cancel()
+            self._telling = None
         for reader in self._readers:
             reader.close()
         self._readers = []
