@@ -11,15 +11,15 @@ import contextlib
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
 from app.core.backends.base import Backend, LaunchPlan
+from app.core.backends.entry import Entry
 from app.core.backends.guard_keeper import GuardKeeper
 from app.core.backends.guard_link import GuardFactory, GuardMessage
 from app.core.backends.memory_back import MemoryBack
 from app.core.backends.planner import EngineUse, Library, Live, Planner, Priced
-from app.core.backends.recovery import COOL_DOWN_S, Pause, Recovery
+from app.core.backends.recovery import COOL_DOWN_S, Pause
 from app.core.backends.taken import taken_by
 from app.core.backends.view import Lease, WorkerView, own_bytes, view_of
 from app.core.backends.worker import ReadyWorker, Worker
@@ -43,21 +43,6 @@ _log = logging.getLogger(__name__)
 
 KEPT_EXITS = 64
 OLD_WORKER_S = 600.0
-
-
-@dataclass(slots=True)
-class _Entry:
-    """What is known of one model."""
-
-    model_id: str
-    worker: Worker | None = None
-    load: "asyncio.Task[ReadyWorker] | None" = None
-    generation: int = 0
-    recovery: Recovery = field(default_factory=Recovery)
-    stopped: ExitCause | None = None  # an unload came while the load had no worker yet
-    taken: Mapping[str, int] = field(default_factory=dict)
-    state: WorkerState = WorkerState.UNLOADED  # while there is no worker
-    reason: str = ""
 
 
 class Supervisor:
@@ -88,7 +73,7 @@ class Supervisor:
         self._events = events
         self._settings = settings
         self._clock = clock
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, Entry] = {}
         self._workers: dict[str, Worker] = {}
         self._exits: OrderedDict[str, Exited] = OrderedDict()
         self._listeners: list[Callable[[GuardMessage], None]] = []
@@ -148,7 +133,7 @@ class Supervisor:
             AdmissionClosed: everything is being stopped.
             GuardError: there is no guard, so nothing is loaded.
         """
-        entry = self._entries.get(model_id) or _Entry(model_id)
+        entry = self._entries.get(model_id) or Entry(model_id)
         if entry.worker is not None and entry.worker.state is WorkerState.READY:
             assert entry.worker.ready is not None
             return entry.worker.ready
@@ -161,7 +146,7 @@ class Supervisor:
             entry.load.add_done_callback(lambda task: self._load_ended(entry, task))
         return await asyncio.shield(entry.load)
 
-    async def _load(self, entry: _Entry) -> ReadyWorker:
+    async def _load(self, entry: Entry) -> ReadyWorker:
         self._refuse_if_stopping(entry)
         spec = await asyncio.to_thread(self._library.find, entry.model_id)
         await self._wait_cool_down(entry)
@@ -187,7 +172,7 @@ class Supervisor:
             self._record(entry, spec, priced, engine, worker)
             return ready
 
-    async def _price(self, spec: ModelSpec, entry: _Entry, engine: EngineUse) -> Priced:
+    async def _price(self, spec: ModelSpec, entry: Entry, engine: EngineUse) -> Priced:
         settings = self._settings()
         steps = entry.recovery.steps
         priced = await asyncio.to_thread(
@@ -220,7 +205,7 @@ class Supervisor:
             model=spec.model_id,
         )
 
-    def _new_worker(self, entry: _Entry, plan: LaunchPlan) -> Worker:
+    def _new_worker(self, entry: Entry, plan: LaunchPlan) -> Worker:
         entry.generation += 1
         worker = Worker(plan, entry.generation, self._on_worker_changed, self._clock)
         entry.worker = worker
@@ -228,7 +213,7 @@ class Supervisor:
         self._workers[worker.worker_id] = worker
         return worker
 
-    async def _clear_away(self, entry: _Entry, worker: Worker, error: BaseException) -> None:
+    async def _clear_away(self, entry: Entry, worker: Worker, error: BaseException) -> None:
         """A worker that did not become ready is killed, and its end waited for."""
         failed = isinstance(error, WorkerError) and worker.state is WorkerState.STARTING
         if failed:
@@ -240,7 +225,7 @@ class Supervisor:
             entry.state = WorkerState.FAILED
             entry.reason = str(error)
 
-    def _load_ended(self, entry: _Entry, task: "asyncio.Task[ReadyWorker]") -> None:
+    def _load_ended(self, entry: Entry, task: "asyncio.Task[ReadyWorker]") -> None:
         entry.load = None
         if task.cancelled():
             return
@@ -248,7 +233,7 @@ class Supervisor:
         if error is not None and not isinstance(error, CoolheadError):
             _log.error("loading %s failed", entry.model_id, exc_info=error)
 
-    def _refuse_if_stopping(self, entry: _Entry) -> None:
+    def _refuse_if_stopping(self, entry: Entry) -> None:
         if self._is_stopping:
             raise AdmissionClosed("Coolhead is stopping.", retry_after_s=10)
         if entry.stopped is not None:
@@ -258,7 +243,7 @@ class Supervisor:
                 retry_after_s=10,
             )
 
-    async def _wait_old_worker(self, entry: _Entry) -> None:
+    async def _wait_old_worker(self, entry: Entry) -> None:
         """A worker of before drains or ends; the new one does not start beside it."""
         if entry.worker is None:
             return
@@ -272,7 +257,7 @@ class Supervisor:
                 retry_after_s=30,
             ) from None
 
-    async def _wait_cool_down(self, entry: _Entry) -> None:
+    async def _wait_cool_down(self, entry: Entry) -> None:
         while (pause := entry.recovery.pause(self._clock())) is not None:
             if pause.needs_user or pause.retry_after_s > COOL_DOWN_S:
                 raise WorkerStopped(
@@ -285,7 +270,7 @@ class Supervisor:
             await asyncio.sleep(min(0.25, pause.retry_after_s))
 
     def _record(
-        self, entry: _Entry, spec: ModelSpec, priced: Priced, engine: EngineUse, worker: Worker
+        self, entry: Entry, spec: ModelSpec, priced: Priced, engine: EngineUse, worker: Worker
     ) -> None:
         plan = worker.plan.plan
         taken = taken_by(worker.pid)
@@ -424,7 +409,7 @@ class Supervisor:
         return tuple(self._view(entry) for entry in self._entries.values())
 
     @staticmethod
-    def _view(entry: _Entry) -> WorkerView:
+    def _view(entry: Entry) -> WorkerView:
         if entry.worker is not None:
             return view_of(entry.worker, entry.taken)
         return WorkerView(

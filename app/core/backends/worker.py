@@ -32,9 +32,10 @@ PROBE_FIRST_S = 0.02
 PROBE_LAST_S = 0.25
 STALL_LOOK_S = 0.5
 EXIT_DEADLINE_S = 10.0
-# The guard needs to know at once of work that begins, of the rest a few times a second.
-ACTIVITY_S = 0.25
 """From a kill to the guard's word that the process is reaped: 100 ms a GiB were measured."""
+
+ACTIVITY_S = 0.25
+"""The guard needs to know at once of work that begins, of the rest a few times a second."""
 
 
 @dataclass(frozen=True, slots=True)
