@@ -70,7 +70,10 @@ class LocalDelivery:
             if context_tokens and features.tokens >= NEAR * context_tokens:
                 await self._check_length(job, grant)
             is_idle = False
-            await self._carry(job, grant, keep)
+            if job.stream is None and (job.limits.max_seconds or job.limits.max_tokens):
+                await self._carry_limited(job, grant, keep)
+            else:
+                await self._ask(job, grant, job.body, keep)
             is_idle = job.limit_hit is None
         except WorkerBroke as broke:
             error = await self._why(job, grant, broke)
@@ -101,13 +104,11 @@ class LocalDelivery:
         if count is not None and count >= worker.context_tokens:
             raise too_long(count, worker.context_tokens)
 
-    async def _carry(self, job: Job, grant: Grant, keep: list[bytes] | None) -> None:
-        limits, body = job.limits, job.body
-        seconds = limits.max_seconds
-        is_whole = job.stream is None
-        if is_whole and (seconds or limits.max_tokens):
-            body = with_limits(job.worker_wire, body, limits.max_tokens, seconds)
-        if not (is_whole and seconds):
+    async def _carry_limited(self, job: Job, grant: Grant, keep: list[bytes] | None) -> None:
+        """A whole answer under limits; a stream's are watched event by event."""
+        seconds = job.limits.max_seconds
+        body = with_limits(job.worker_wire, job.body, job.limits.max_tokens, seconds)
+        if not seconds:
             await self._ask(job, grant, body, keep)
             return
         try:
@@ -118,37 +119,19 @@ class LocalDelivery:
                 f"The answer took longer than {seconds:g} s, which is the limit.", retry_after_s=60
             ) from None
 
-    async def _ask(self, job: Job, grant: Grant, body: bytes, keep: list[bytes] | None) -> None:
+    @staticmethod
+    async def _ask(job: Job, grant: Grant, body: bytes, keep: list[bytes] | None) -> None:
         response = await grant.post.client.request("POST", job.path, body)
         try:
-            await self._carry_response(job, response, keep)
+            if response.status != 200:
+                raise _Answered(error_from_worker(response.status, await response.read()))
+            job.status = 200
+            if job.stream is None and keep is None and job.whole is None:
+                await splice_whole(response, job.exchange, job.stats)
+            else:
+                await _carry_response(job, response, keep)
         finally:
             response.close()
-
-    @staticmethod
-    async def _carry_response(job: Job, response: WorkerResponse, keep: list[bytes] | None) -> None:
-        if response.status != 200:
-            body = await response.read()
-            raise _Answered(error_from_worker(response.status, body))
-        job.status = 200
-        if job.stream is None or not response.is_event_stream:
-            if keep is None and job.whole is None:
-                job.stats = await splice_whole(response, job.exchange)
-            else:
-                body = await response.read()
-                usage_of_body(body, job.stats)
-                if job.whole is not None:
-                    body = job.whole(body)
-                if keep is not None:
-                    keep.append(body)
-                headers = ((b"content-type", response.content_type),)
-                job.exchange.send(200, body, headers)
-                job.stats.is_complete = True
-                job.stats.bytes_sent = len(body)
-        elif keep is None:
-            await job.stream.carry(response)
-        else:
-            await job.stream.carry_pieces(_tee(response, keep))
 
     async def _why(self, job: Job, grant: Grant, broke: WorkerBroke) -> CoolheadError:
         """Why the connection broke, in the words of whoever knows."""
@@ -166,6 +149,24 @@ class LocalDelivery:
             cause=cause.value,
             retry_after_s=15 if cause.is_memory else 2,
         )
+
+
+async def _carry_response(job: Job, response: WorkerResponse, keep: list[bytes] | None) -> None:
+    if job.stream is None or not response.is_event_stream:
+        body = await response.read()
+        usage_of_body(body, job.stats)
+        if job.whole is not None:
+            body = job.whole(body)
+        if keep is not None:
+            keep.append(body)
+        kind = response.content_type or b"application/json"
+        job.exchange.send(200, body, ((b"content-type", kind),))
+        job.stats.is_complete = True
+        job.stats.bytes_sent = len(body)
+    elif keep is None:
+        await job.stream.carry(response)
+    else:
+        await job.stream.carry_pieces(_tee(response, keep))
 
 
 class _Answered(Exception):

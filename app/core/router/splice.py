@@ -270,9 +270,9 @@ class AnswerStream:
 
 
 async def splice_whole(
-    response: WorkerResponse, exchange: Exchange, headers: HeaderPairs = ()
+    response: WorkerResponse, exchange: Exchange, stats: StreamStats | None = None
 ) -> StreamStats:
-    """Carries an answer that is one JSON body; usage is peeked at.
+    """Carries an answer that is one JSON body; usage is peeked at, into `stats` if given.
 
     Raises:
         WorkerBroke: when the worker's end broke; nothing has been sent then.
@@ -281,8 +281,12 @@ async def splice_whole(
     body = response.take()
     if body is None:
         body = await response.read()
-    stats = StreamStats(bytes_sent=len(body), is_complete=True)
-    own = ((b"content-type", response.content_type or b"application/json"),)
-    exchange.send(response.status, body, (*own, *headers) if headers else own)
+    exchange.send(
+        response.status, body, ((b"content-type", response.content_type or b"application/json"),)
+    )
+    if stats is None:
+        stats = StreamStats()
+    stats.bytes_sent = len(body)
+    stats.is_complete = True
     usage_of_body(body, stats)
     return stats
