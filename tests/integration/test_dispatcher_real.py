@@ -149,6 +149,28 @@ def test_dispatcher_real_cold_model_answers_eight_at_once_and_lists_itself(
     run(smollm2, tmp_path, story)
 
 
+def test_dispatcher_real_requests_that_make_no_sense_are_the_clients_fault(
+    smollm2: Path, tmp_path: Path
+) -> None:
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
+    async def story(bench: Bench, client: openai.AsyncOpenAI) -> None:
+        for messages in ([{"role": "user", "content": [picture]}], [{"content": "no role"}]):
+            asked: Any = messages
+            with pytest.raises(openai.BadRequestError):
+                await client.chat.completions.create(model="smol", messages=asked)
+        with pytest.raises(openai.BadRequestError):
+            await client.embeddings.create(model="smol", input="x")
+        # The engine's integers would wrap, to two tokens.
+        answer = await client.chat.completions.create(
+            model="smol", messages=ASKED, max_tokens=2**32 + 2, stop=["e"]
+        )
+        assert answer.choices[0].finish_reason == "stop"
+        assert bench.endpoint.in_flight == 0
+
+    run(smollm2, tmp_path, story)
+
+
 def test_dispatcher_real_stream_cancel_and_overflow(smollm2: Path, tmp_path: Path) -> None:
     async def story(bench: Bench, client: openai.AsyncOpenAI) -> None:
         finish = None
@@ -157,7 +179,8 @@ def test_dispatcher_real_stream_cancel_and_overflow(smollm2: Path, tmp_path: Pat
         async for chunk in await client.chat.completions.create(
             model="smol",
             messages=ASKED,
-            max_tokens=12,
+            max_tokens=5,
+            temperature=0,
             stream=True,
             stream_options={"include_usage": True},
         ):

@@ -226,3 +226,34 @@ def test_estimate_tokens_any_script_is_of_the_right_size(text: str, low: int, hi
 
 def test_headers_of_lowers_names() -> None:
     assert headers_of([(b"X-Team", b"a"), (b"x-team", b"b")]) == {"x-team": "b"}
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"top_logprobs": 21},
+        {"logprobs": 1_000_000},
+        {"n_probs": 49_152},
+        {"repeat_last_n": 2_000_000_000},
+        {"dry_penalty_last_n": 2_000_000_000},
+    ],
+)
+def test_extract_fields_that_would_cost_the_worker_its_memory_are_refused(
+    asked: dict[str, Any],
+) -> None:
+    with pytest.raises(RequestInvalid):
+        features({"model": "m", "messages": []} | asked)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"logprobs": True, "top_logprobs": 20},
+        {"logprobs": 5},
+        {"repeat_last_n": -1},
+        {"response_format": {"type": ["json_object"]}},
+        {"text": {"format": {"type": {}}}},
+    ],
+)
+def test_extract_odd_but_harmless_fields_pass(asked: dict[str, Any]) -> None:
+    assert not features({"model": "m", "messages": []} | asked).wants_json

@@ -118,6 +118,9 @@ def test_format_becomes_a_response_format() -> None:
         b'{"model":"m","messages":[3]}',
         b'{"model":"m","options":[]  ,"messages":{}}',
         b'{"model":"m","options":[1]}',
+        b'{"model":"m","messages":[{"tool_calls":[3]}]}',
+        b'{"model":"m","messages":[{"tool_calls":[{"function":3}]}]}',
+        b'{"model":"m","messages":[{"images":3}]}',
     ],
 )
 def test_request_that_makes_no_sense_is_refused(body: bytes) -> None:

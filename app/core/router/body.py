@@ -5,13 +5,20 @@ messages, Ollama): fields that routing does not read are skipped, and what is la
 (tools, tool calls) stays raw.
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from app.core.errors import RequestInvalid
 
 EMPTY = msgspec.Raw(b"")
+
+
+Probabilities = Annotated[float, msgspec.Meta(le=20)]
+"""OpenAI's most. The engine keeps some 2 KB for each until the answer is whole: a vocabulary of them for
+each token has cost a worker its life."""
+Window = Annotated[float, msgspec.Meta(le=1_048_576)]
+"""Tokens that a sampler looks back on; the engine reserves memory for all of them."""
 
 
 class Part(msgspec.Struct, frozen=True, gc=False):
@@ -47,6 +54,11 @@ class Body(msgspec.Struct, frozen=True, gc=False):
     max_tokens: float | None = None
     max_completion_tokens: float | None = None
     max_output_tokens: float | None = None
+    logprobs: bool | Probabilities | None = None
+    top_logprobs: Probabilities | None = None
+    n_probs: Probabilities | None = None
+    repeat_last_n: Window | None = None
+    dry_penalty_last_n: Window | None = None
     response_format: Any = None
     text: Any = None
     format: Any = None

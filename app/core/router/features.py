@@ -202,7 +202,7 @@ def _wants_json(body: Body) -> bool:
 
 
 def _is_json_shape(shape: Any) -> bool:
-    return isinstance(shape, dict) and shape.get("type") in {"json_object", "json_schema"}
+    return isinstance(shape, dict) and shape.get("type") in ("json_object", "json_schema")
 
 
 def _max_tokens(body: Body) -> int | None:

@@ -95,6 +95,8 @@ def _message(item: object) -> dict[str, Any]:
     content: Any = item.get("content") or ""
     images = item.get("images")
     if images:
+        if not isinstance(images, list):
+            raise RequestInvalid("The field images must be a list.", param="images")
         parts: list[dict[str, Any]] = [{"type": "text", "text": content}]
         parts += [
             {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}
@@ -114,7 +116,9 @@ def _message(item: object) -> dict[str, Any]:
 
 
 def _call_sent(number: int, call: object) -> dict[str, Any]:
-    function = call.get("function", {}) if isinstance(call, dict) else {}
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        raise RequestInvalid("Each of tool_calls must have an object function.", param="messages")
     arguments = function.get("arguments", {})
     text = arguments if isinstance(arguments, str) else encode(arguments).decode()
     name = str(function.get("name", ""))

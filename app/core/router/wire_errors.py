@@ -75,6 +75,19 @@ _WORDS = {
     503: "503 service unavailable",
 }
 
+_ENGINE_FAULTS = (
+    "compute error",
+    "invalid input batch",
+    "decode",
+    "alloc",
+    "out of memory",
+    "context size",
+    "loading",
+)
+"""Words of llama.cpp where it failed itself. All else that it calls a server error, it said before the
+model ran: a request that it, or the model's chat template, does not take. Agents retry a 503 for
+minutes and get the same."""
+
 _JSON = (b"content-type", b"application/json")
 
 
@@ -195,4 +208,14 @@ def error_from_worker(status: int, body: bytes) -> CoolheadError:
     text = text[:2000] or f"The engine answered with status {status}."
     if 400 <= status < 500 and status not in {401, 403, 429}:
         return RequestInvalid(text, status=status, engine_type=kind)
+    if _is_clients_fault(kind, text):
+        # What to start the engine with is no business of who asks it.
+        return RequestInvalid(text.partition(" Start it with")[0], status=400, engine_type=kind)
     return WorkerError(f"The engine refused the request: {text}", engine_status=status)
+
+
+def _is_clients_fault(kind: str, text: str) -> bool:
+    if kind == "not_supported_error":
+        return True
+    words = text.lower()
+    return kind == "server_error" and not any(fault in words for fault in _ENGINE_FAULTS)
