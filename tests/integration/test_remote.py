@@ -9,7 +9,7 @@ import httpx2
 import pytest
 
 from app.core.lifecycle import PressureLevel
-from app.core.router.decision import Action, TargetKind
+from app.core.router.decision import Action, CachePolicy, TargetKind
 from app.core.router.rules import (
     Conditions,
     PoolTarget,
@@ -165,6 +165,19 @@ def test_remote_local_model_under_pressure_goes_to_the_remote() -> None:
         assert said(await bench.chat()) == "I am far."
 
     tell(story, Action(fallbacks=MappingProxyType({"unavailable": "far"})))
+
+
+def test_remote_answer_of_a_fallback_is_not_kept_as_the_targets_own() -> None:
+    async def story(bench: EndpointBench, far: FakeRemote, _: FakeRemote) -> None:
+        bench.endpoint.press(PressureLevel.ELEVATED, "Memory is low.")
+        assert said(await bench.chat()) == "I am far."
+        bench.endpoint.press(PressureLevel.NORMAL)
+        answer = await bench.chat()
+        assert "x-coolhead-cache" not in answer.headers
+        assert answer.json()["model"] == "m"
+
+    kept = CachePolicy(60.0)
+    tell(story, Action(fallbacks=MappingProxyType({"unavailable": "far"}), cache=kept))
 
 
 def test_remote_takes_what_the_local_slots_and_context_cannot() -> None:

@@ -15,6 +15,8 @@ def test_response_cache_order_spacing_and_our_fields_do_not_matter() -> None:
     assert cache_key("t", "/p", one) != cache_key("t", "/p", other)
     stream = json.dumps({"model": "m", "messages": [], "temperature": 0, "stream": True}).encode()
     assert cache_key("t", "/p", one) != cache_key("t", "/p", stream)
+    counted = json.dumps(json.loads(stream) | {"stream_options": {"include_usage": True}}).encode()
+    assert cache_key("t", "/p", stream) != cache_key("t", "/p", counted)
     assert cache_key("t", "/p", one) != cache_key("u", "/p", one)
 
 

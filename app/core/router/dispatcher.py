@@ -24,7 +24,7 @@ from app.core.errors import (
     WorkerError,
     WorkerStartFailed,
 )
-from app.core.router.bodies import with_system_prompt
+from app.core.router.bodies import with_limits, with_system_prompt
 from app.core.router.canned import canned_answer
 from app.core.router.decision import Decision, FallbackReason, TargetKind
 from app.core.router.features import RequestFeatures, SentHeaders, extract
@@ -50,6 +50,8 @@ _log = logging.getLogger(__name__)
 DECISION_HEADER = b"x-coolhead-decision"
 FALLBACK_HEADER = b"x-coolhead-fallback"
 REASON_CHARACTERS = 500
+MOST_TOKENS = 2**31 - 1
+"""Beyond it the engine's integers wrap: 2**32 + 4 tokens would be four."""
 
 SERVED = frozenset(
     {
@@ -157,7 +159,8 @@ class Dispatcher:
         finally:
             self._jobs.pop(job, None)
             job.close()
-            self._account(job)
+            # The answer leaves at the end of this round of the loop: before the accounts are made.
+            asyncio.get_running_loop().call_soon(self._account, job)
 
     def kill_newest(self, model_id: str, error: CoolheadError) -> bool:
         """Breaks off the newest answer of a model, for the guard; whether there was one."""
@@ -204,6 +207,9 @@ class Dispatcher:
             job.body = with_system_prompt(job.features.wire, job.body, text)
         if decision.chat_template is not None and job.wire is Wire.CHAT:
             job.body = completion_body(job.body, self._prompts.get(decision.chat_template))
+        asked_tokens = job.features.max_tokens
+        if asked_tokens is not None and asked_tokens > MOST_TOKENS:
+            job.body = with_limits(job.worker_wire, job.body, MOST_TOKENS, 0)
         key = b""
         if self._can_cache(job):
             key = cache_key(decision.target + "\0" + decision.model, decision.path, job.body)
@@ -213,7 +219,16 @@ class Dispatcher:
                 return
         keep: list[bytes] | None = [] if key else None
         await self._with_fallbacks(job, keep)
-        if keep and job.stats.is_complete and job.limit_hit is None and job.outcome == "ok":
+        is_own = (
+            not job.fallbacks
+        )  # the key says who was asked; another's answer would be kept as theirs
+        if (
+            keep
+            and is_own
+            and job.stats.is_complete
+            and job.limit_hit is None
+            and job.outcome == "ok"
+        ):
             is_stream = job.stream is not None
             kind = b"text/event-stream" if is_stream else b"application/json"
             until_s = time.monotonic() + decision.cache.ttl_s

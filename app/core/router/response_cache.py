@@ -10,9 +10,7 @@ from dataclasses import dataclass
 import msgspec
 
 # Ours, or without influence on the answer.
-_NOT_ASKED = frozenset(
-    {"tags", "session", "user", "metadata", "prompt_cache_key", "stream_options"}
-)
+_NOT_ASKED = frozenset({"tags", "session", "user", "metadata", "prompt_cache_key"})
 
 
 @dataclass(frozen=True, slots=True)
