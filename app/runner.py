@@ -6,6 +6,7 @@ a thread of its own, `core-loop`, and Qt has the main one. Called by `app/__main
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -109,7 +110,7 @@ async def _serve(paths: Paths, loaded: Loaded, port: int | None, *, ends_with_st
         core.quit_soon()
 
     for number, name in ((signal.SIGINT, "Ctrl-C"), (signal.SIGTERM, "SIGTERM")):
-        _on_signal(loop, number, lambda name=name: quit_soon(name))  # type: ignore[misc]
+        _on_signal(loop, number, functools.partial(quit_soon, name))
     if hasattr(signal, "SIGHUP"):
         _on_signal(loop, signal.SIGHUP, core.reload_routes_soon)
     if ends_with_stdin:
