@@ -51,7 +51,7 @@ from app.core.handle import (
 )
 from app.core.hardware.probe import probe_machine
 from app.core.lifecycle import AppState, ExitCause, WorkerState
-from app.core.models.dry_run import dry_run
+from app.core.models.dry_run import dry_run_or_formula
 from app.core.models.learning import Learning
 from app.core.models.library import ModelLibrary
 from app.core.models.spec import ModelSpec
@@ -111,7 +111,7 @@ class Core:
             guard=GuardClient,
             library=self._library,
             planner=CarefulPlanner(
-                ModelPlanner(probe_machine, dry_run, Learning(paths)), self._caution
+                ModelPlanner(probe_machine, dry_run_or_formula, Learning(paths)), self._caution
             ),
             backends=(
                 LlamaCppBackend(self._current, engines_folder=paths.engines),

@@ -294,3 +294,21 @@ def test_presets_file_is_in_order() -> None:
     assert set(file.moods) == {"quiet", "balanced", "full"}
     for name in (file.best_quantization, file.usual_quantization, file.coarsest_quantization):
         assert file.bits(name)
+
+
+def test_presets_heads_that_q8_0_cannot_hold_keep_f16_however_little_there_is(
+    tmp_path: Path,
+) -> None:
+    model = gguf_models._base(
+        "llama", embd=2560, layers=32, heads=32, kv=32, ff=6912, vocab=32000, context=131072
+    )
+    for layer in range(32):
+        gguf_models._attention(model, layer, 2560, 2560, 2560)
+        gguf_models._dense(model, layer, 2560, 6912)
+    spec = read_spec(gguf_models.write_model(model, tmp_path / "odd.gguf"))
+    for ram_gib in (3, 4, 6, 8, 16):
+        where = machine(0, ram_gib)
+        load = choose(spec, where, Settings()).load
+        assert (load.kv_type_k, load.kv_type_v) == ("f16", "f16")
+        found = propose(spec, load, where, limits_from(Settings(), where))
+        assert found is None or found.load.kv_type_k == "f16"

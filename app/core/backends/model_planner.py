@@ -10,7 +10,6 @@ from typing import Protocol, TypeAlias
 
 from app.core.backends.planner import EngineUse, Live, Priced
 from app.core.backends.recovery import smaller
-from app.core.errors import WorkerStartFailed
 from app.core.hardware.engine_devices import EngineDevice
 from app.core.hardware.machine import Machine
 from app.core.models.fit import judge, propose
@@ -18,6 +17,7 @@ from app.core.models.learning import Learning
 from app.core.models.limits import limits_from
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan, plan_memory
+from app.core.models.plan_kv import kv_type_problem
 from app.core.models.presets import choose
 from app.core.models.spec import ModelSpec
 from app.core.settings import Settings
@@ -30,7 +30,7 @@ Probe: TypeAlias = Callable[[tuple[EngineDevice, ...] | None], Machine]
 
 
 class DryRun(Protocol):
-    """`models.dry_run.dry_run`."""
+    """`models.dry_run.dry_run_or_formula`: the formula's figures with a note where it fails."""
 
     def __call__(
         self,
@@ -75,6 +75,8 @@ class ModelPlanner:
         if not engine.info.is_parallel and asked.slots > 1:
             asked = dataclasses.replace(asked, slots=1)
         load = smaller(asked, steps)
+        if spec.shape is not None and kv_type_problem(spec.shape, load):
+            load = dataclasses.replace(load, kv_type_k=asked.kv_type_k, kv_type_v=asked.kv_type_v)
         formula = self._plan(spec, load, choice.gpus, engine)
         plan = formula
         if self._learning is not None:
@@ -104,14 +106,13 @@ class ModelPlanner:
     def _plan(
         self, spec: ModelSpec, load: LoadSettings, gpus: Sequence[str], engine: EngineUse
     ) -> MemoryPlan:
-        formula = plan_memory(spec, load, gpus)
+        is_asked = engine.info.name == XLLAMACPP
         # The dry run is xllamacpp's own; of another engine's GPUs it knows nothing.
-        can_ask = engine.info.name == XLLAMACPP or not gpus
+        can_ask = is_asked or not gpus
         if self._dry_run is None or spec.format != "gguf" or not can_ask:
-            return formula
-        try:
-            folders = (engine.info.folder,) if engine.info.folder else ()
-            return self._dry_run(spec, load, gpus, python_folders=folders)
-        except WorkerStartFailed as error:
-            _log.warning("no dry run of %s, so the formula decides: %s", spec.model_id, error)
-            return formula
+            return plan_memory(spec, load, gpus)
+        folders = (engine.info.folder,) if is_asked and engine.info.folder else ()
+        plan = self._dry_run(spec, load, gpus, python_folders=folders)
+        if plan.source == "formula":
+            _log.warning("no dry run of %s: %s", spec.model_id, plan.note)
+        return plan

@@ -79,15 +79,21 @@ def dry_run(
 
 
 def dry_run_or_formula(
-    spec: ModelSpec, settings: LoadSettings, gpus: Sequence[str] = ()
+    spec: ModelSpec,
+    settings: LoadSettings,
+    gpus: Sequence[str] = (),
+    *,
+    python_folders: Sequence[str] = (),
 ) -> MemoryPlan:
     """The engine's figures; where they cannot be had, the formula's, with a note that says so.
+
+    The arguments are those of `dry_run`.
 
     Raises:
         ModelError: a file is gone or damaged.
     """
     try:
-        return dry_run(spec, settings, gpus)
+        return dry_run(spec, settings, gpus, python_folders=python_folders)
     except WorkerStartFailed as error:
         plan = plan_memory(spec, settings, gpus)
         note = (

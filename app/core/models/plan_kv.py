@@ -3,6 +3,8 @@
 Pure; called by `plan.py`.
 """
 
+from dataclasses import replace
+
 from app.core.models.ggml_types import TYPE_BY_NAME
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan_layer import Layer, row_bytes
@@ -74,6 +76,12 @@ def checkpoint_bytes(shape: Shape, settings: LoadSettings) -> int:
             size += cells * row_bytes(TYPE_BY_NAME[settings.kv_type_v], layer.v_row)
         size += 4 * (layer.conv_elements + layer.state_elements)
     return size * settings.checkpoints * max(1, settings.slots)
+
+
+def coarser(shape: Shape | None, settings: LoadSettings) -> LoadSettings | None:
+    """`settings` with a KV cache in q8_0; None where the engine would refuse to keep it so."""
+    found = replace(settings, kv_type_k="q8_0", kv_type_v="q8_0")
+    return None if shape is not None and kv_type_problem(shape, found) else found
 
 
 def kv_type_problem(shape: Shape, settings: LoadSettings) -> str:

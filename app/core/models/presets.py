@@ -17,6 +17,7 @@ from app.core.models.choice import Choice
 from app.core.models.limits import limits_from, narrowed
 from app.core.models.load_settings import KvType, LoadSettings
 from app.core.models.placement import Placement, Probes, candidate_gpus, place
+from app.core.models.plan_kv import coarser
 from app.core.models.presets_file import Mood, Target, presets
 from app.core.models.pricing import Pricing
 from app.core.models.sizes import size_text
@@ -81,7 +82,7 @@ class _Chooser:
         good = min(file.good_context_tokens, self._trained_tokens)
         least = self._probe(useful, 1)
         if model.kv_type == "auto":
-            least = _with_kv(least, "q8_0")
+            least = coarser(self._spec.shape, least) or least
         wanted = self._probe(
             model.context_tokens or min(self._mood.gpu.context_tokens, self._trained_tokens),
             model.slots or self._mood.gpu.slots,
@@ -176,9 +177,14 @@ class _Chooser:
         return [dataclasses.replace(last, least_tokens=self._file.least_context_tokens)]
 
     def _may_coarsen(self) -> bool:
-        """Whether the KV type is ours to choose: not where the user has set all that it is for."""
+        """Whether a coarser KV type is ours to choose, and one that the engine can keep.
+
+        Not where the user has set all that it is for.
+        """
         model = self._settings.model
-        return model.kv_type == "auto" and not (model.context_tokens and model.slots)
+        if model.kv_type != "auto" or (model.context_tokens and model.slots):
+            return False
+        return coarser(self._spec.shape, self._base()) is not None
 
     def _nothing_fits(self, load: LoadSettings, target: Target, most: int) -> LoadSettings:
         """What was asked, or the least that is useful: the plan will refuse it, with the sum."""

@@ -12,9 +12,10 @@ from app.core.hardware.machine import Machine
 from app.core.models.choice import Proposal
 from app.core.models.judge import RAM, judge
 from app.core.models.limits import Limits
-from app.core.models.load_settings import KvType, LoadSettings
+from app.core.models.load_settings import LoadSettings
 from app.core.models.placement import Probes, candidate_gpus, place
 from app.core.models.plan import DevicePlan, MemoryPlan
+from app.core.models.plan_kv import coarser
 from app.core.models.presets_file import presets
 from app.core.models.pricing import Pricing
 from app.core.models.spec import ModelSpec
@@ -67,24 +68,21 @@ def propose(
 def _figures(pricing: Pricing, asked: LoadSettings) -> LoadSettings | None:
     """Slots first, then context, then KV type, on the same devices."""
     good = min(asked.context_tokens, presets().good_context_tokens)
-    for kv in _kv_types(asked):
-        load = dataclasses.replace(asked, kv_type_k=kv[0], kv_type_v=kv[1])
-        if load != asked and pricing.fits(load):
-            return load
-        slots = pricing.most_slots(dataclasses.replace(load, context_tokens=good))
+    for kept in _with_kv_types(pricing.spec, asked):
+        if kept != asked and pricing.fits(kept):
+            return kept
+        slots = pricing.most_slots(dataclasses.replace(kept, context_tokens=good))
         least = good if slots else min(LEAST_CONTEXT_TOKENS, good)
-        load = dataclasses.replace(load, slots=slots or 1)
+        load = dataclasses.replace(kept, slots=slots or 1)
         context = pricing.largest_context(load, asked.context_tokens, least, CONTEXT_STEP_TOKENS)
         if context:
             return dataclasses.replace(load, context_tokens=context)
     return None
 
 
-def _kv_types(asked: LoadSettings) -> list[tuple[KvType, KvType]]:
-    types: list[tuple[KvType, KvType]] = [(asked.kv_type_k, asked.kv_type_v)]
-    if asked.kv_type_k in {"f32", "f16", "bf16"}:
-        types.append(("q8_0", "q8_0"))
-    return types
+def _with_kv_types(spec: ModelSpec, asked: LoadSettings) -> list[LoadSettings]:
+    narrow = coarser(spec.shape, asked) if asked.kv_type_k in {"f32", "f16", "bf16"} else None
+    return [asked] if narrow is None else [asked, narrow]
 
 
 def _with_ram(pricing: Pricing, asked: LoadSettings) -> tuple[LoadSettings | None, Pricing, str]:
@@ -125,9 +123,9 @@ def _other_ways(pricing: Pricing, asked: LoadSettings, found: LoadSettings) -> l
         )
         if context:
             ways.append(dataclasses.replace(load, context_tokens=context))
-    coarser = dataclasses.replace(asked, kv_type_k="q8_0", kv_type_v="q8_0")
-    if coarser != asked and pricing.fits(coarser):
-        ways.append(coarser)
+    narrow = coarser(pricing.spec.shape, asked)
+    if narrow is not None and narrow != asked and pricing.fits(narrow):
+        ways.append(narrow)
     told = []
     for load in sorted(ways, key=lambda way: -way.slots):
         words = _in_words(load, asked)
