@@ -26,6 +26,7 @@ from app.core.lifecycle import ExitCause, WorkerState
 from app.core.models.load_settings import LoadSettings
 from app.core.settings import Settings
 from tests.engines.engine_bench import MIB, ask, bench, chat_body, first_piece
+from tests.engines.fetch import BUILD_TIMEOUT_S, FETCH_TIMEOUT_S
 from tests.fakes.fake_backends import until
 
 pytestmark = pytest.mark.real
@@ -41,7 +42,15 @@ class UnderTest:
     answer_tokens: int = 24
 
 
-@pytest.fixture(params=["xllamacpp", "llama-server", "llama-cpp-python", "mlx"])
+@pytest.fixture(
+    params=[
+        "xllamacpp",
+        "llama-server",
+        # The first of these waits for pip, or for the compiler; what follows is bounded by the bench.
+        pytest.param("mlx", marks=pytest.mark.timeout(FETCH_TIMEOUT_S * 2)),
+        pytest.param("llama-cpp-python", marks=pytest.mark.timeout(BUILD_TIMEOUT_S + 300)),
+    ]
+)
 def engine(request: pytest.FixtureRequest, smollm2: Path) -> UnderTest:
     if request.param == "mlx":
         backend = MlxBackend(request.getfixturevalue("mlx_folder"))
@@ -73,11 +82,13 @@ def test_engine_loads_answers_streams_and_leaves_nothing(engine: UnderTest) -> N
                 worker, CHAT, chat_body("Why is the sky blue?", engine.answer_tokens)
             )
             assert answer.status == 200
+            assert answer.data["model"] == "m"
             assert any(word in answer.text.lower() for word in ("sky", "blue", "light"))
             assert answer.data["usage"]["completion_tokens"] > 0
 
             stream = await ask(worker, CHAT, chat_body("Say hello.", 8, stream=True))
             assert stream.status == 200
+            assert re.search(rb'"model": ?"m"', stream.body)
             assert stream.body.count(b"data: {") >= 2
             assert stream.body.rstrip().endswith(b"data: [DONE]")
 

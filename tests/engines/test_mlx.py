@@ -17,8 +17,9 @@ from app.core.models.plan import plan_memory
 from tests.engines.conftest import MAKER
 from tests.engines.engine_bench import MIB, ask, bench, chat_body
 from tests.engines.f32_gguf import write_f32
+from tests.engines.fetch import FETCH_TIMEOUT_S
 
-pytestmark = pytest.mark.real
+pytestmark = [pytest.mark.real, pytest.mark.timeout(FETCH_TIMEOUT_S * 2)]
 LOAD = LoadSettings(context_tokens=512, slots=2, threads=1, batch_tokens=128, ubatch_tokens=128)
 PROMPTS = 20
 GREEDY_TOKENS = 12

@@ -24,9 +24,11 @@ def main(argv: Sequence[str] = ()) -> int:
     import llama_cpp
     import uvicorn
     from llama_cpp.server.app import create_app
+    from llama_cpp.server.model import LlamaProxy
     from llama_cpp.server.settings import ModelSettings, ServerSettings
 
     start = link.start
+    name_answers(LlamaProxy, start.model_id)
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.bind(("127.0.0.1", 0))
     port = int(sock.getsockname()[1])
@@ -53,6 +55,18 @@ def main(argv: Sequence[str] = ()) -> int:
     link.wait_for_end()
     sys.stderr.flush()
     os._exit(0)
+
+
+def name_answers(proxy: Any, model_id: str) -> None:
+    """Answers to requests that name no model would carry the file's path; now the model's id."""
+    load = proxy.load_llama_from_model_settings
+
+    def load_named(settings: Any) -> Any:
+        llama = load(settings)
+        llama.model_path = model_id  # once it is loaded, the name in answers is its only use
+        return llama
+
+    proxy.load_llama_from_model_settings = staticmethod(load_named)
 
 
 def parameters(llama_cpp: Any, start: StartLine) -> dict[str, Any]:

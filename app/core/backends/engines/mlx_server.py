@@ -193,6 +193,7 @@ def make_handler(server: Any, generator: Any, start: StartLine, mx: Any) -> Any:
 
         def handle_completion(self, request: Any, stop_words: Any) -> None:
             self.response_generator = Catching(generator, self.refuse)
+            self.requested_model = start.model_id  # what answers name
             super().handle_completion(request, stop_words)
 
         def refuse(self, error: Exception) -> None:
