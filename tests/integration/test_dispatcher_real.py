@@ -179,7 +179,7 @@ def test_dispatcher_real_stream_cancel_and_overflow(smollm2: Path, tmp_path: Pat
         async for chunk in await client.chat.completions.create(
             model="smol",
             messages=ASKED,
-            max_tokens=5,
+            max_tokens=3,
             temperature=0,
             stream=True,
             stream_options={"include_usage": True},
