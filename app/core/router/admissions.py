@@ -62,8 +62,7 @@ class Post:
     watch: SlotWatch
 
 
-@dataclass(slots=True, eq=False)
-class Grant:
+class Grant(msgspec.Struct, eq=False):
     """A slot, held until `Admissions.leave`."""
 
     ticket: Ticket

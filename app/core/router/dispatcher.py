@@ -134,9 +134,11 @@ class Dispatcher:
             CoolheadError: when it is refused before it is on its way; the server tells the client.
         """
         request = exchange.request
-        path = plain_path(request.path)
+        path = request.path
         if path not in SERVED:
-            raise RequestInvalid(f"There is no {path} here.", status=404)
+            path = plain_path(path)
+            if path not in SERVED:
+                raise RequestInvalid(f"There is no {path} here.", status=404)
         if request.method != "POST":
             raise RequestInvalid(f"{path} takes POST, not {request.method}.", status=405)
         headers = SentHeaders(dict(request.headers))
@@ -198,40 +200,39 @@ class Dispatcher:
 
     async def _run(self, job: Job) -> None:
         decision = job.decision
-        self._metrics.decisions.add(decision.rule, decision.target)
-        if decision.canned:
+        action = decision.action
+        self._metrics.decisions.add(decision.rule, action.target)
+        if action.canned:
             self._send_canned(job)
             return
-        if decision.system_prompt is not None:
-            text = self._prompts.render(decision.system_prompt, job.features)
+        if action.system_prompt is not None:
+            text = self._prompts.render(action.system_prompt, job.features)
             job.body = with_system_prompt(job.features.wire, job.body, text)
-        if decision.chat_template is not None and job.wire is Wire.CHAT:
-            job.body = completion_body(job.body, self._prompts.get(decision.chat_template))
+        if action.chat_template is not None and job.wire is Wire.CHAT:
+            job.body = completion_body(job.body, self._prompts.get(action.chat_template))
         asked_tokens = job.features.max_tokens
         if asked_tokens is not None and asked_tokens > MOST_TOKENS:
             job.body = with_limits(job.worker_wire, job.body, MOST_TOKENS, 0)
         key = b""
-        if self._can_cache(job):
-            key = cache_key(decision.target + "\0" + decision.model, decision.path, job.body)
+        if action.cache.ttl_s and self._can_cache(job):
+            key = cache_key(action.target + "\0" + decision.model, decision.path, job.body)
             kept = self._cache.get(key, time.monotonic())
             if kept is not None:
                 self._send_kept(job, kept)
                 return
         keep: list[bytes] | None = [] if key else None
         await self._with_fallbacks(job, keep)
-        is_own = (
-            not job.fallbacks
-        )  # the key says who was asked; another's answer would be kept as theirs
         if (
             keep
-            and is_own
+            # The key says who was asked; another's answer would be kept as theirs.
+            and not job.fallbacks
             and job.stats.is_complete
             and job.limit_hit is None
             and job.outcome == "ok"
         ):
             is_stream = job.stream is not None
             kind = b"text/event-stream" if is_stream else b"application/json"
-            until_s = time.monotonic() + decision.cache.ttl_s
+            until_s = time.monotonic() + action.cache.ttl_s
             self._cache.put(key, KeptAnswer(b"".join(keep), kind, is_stream, until_s))
 
     async def _with_fallbacks(self, job: Job, keep: list[bytes] | None) -> None:
@@ -264,11 +265,12 @@ class Dispatcher:
                     keep.clear()
 
     async def _attempt(self, job: Job, keep: list[bytes] | None) -> None:
-        kind = job.decision.kind if not job.fallbacks else self._remotes.kind_of(job.target)
+        decision = job.decision
+        kind = decision.action.kind if not job.fallbacks else self._remotes.kind_of(job.target)
         name = job.target
         is_remote = kind is TargetKind.REMOTE or kind is TargetKind.POOL
         if kind is TargetKind.AUTO:
-            name = job.decision.model
+            name = decision.model
             is_remote = self._remotes.knows(name)
         if is_remote:
             await self._remotes.deliver(job, name, keep)
@@ -314,7 +316,8 @@ class Dispatcher:
     def _limits(self, features: RequestFeatures, decision: Decision) -> AnswerLimits:
         limits = self._settings().limits
         may_repeat = ALLOW_REPETITION in features.tags
-        if decision.max_tokens is None and decision.max_seconds is None and not may_repeat:
+        action = decision.action
+        if action.max_tokens is None and action.max_seconds is None and not may_repeat:
             if limits is not self._usual_for:
                 self._usual_for = limits
                 self._usual = AnswerLimits(
@@ -322,27 +325,16 @@ class Dispatcher:
                 )
             return self._usual
         return AnswerLimits(
-            int(_smaller(limits.max_tokens, decision.max_tokens)),
-            _smaller(limits.max_seconds, decision.max_seconds),
+            int(_smaller(limits.max_tokens, action.max_tokens)),
+            _smaller(limits.max_seconds, action.max_seconds),
             limits.stop_repetition and not may_repeat,
         )
 
     def _account(self, job: Job) -> None:
         line = job.line()
-        metrics = self._metrics
-        metrics.requests.add(line.outcome)
-        if line.status in {429, 503}:
-            metrics.refusals.add(line.outcome)
-        if line.queued_ms:
-            metrics.wait.observe(line.model, line.queued_ms / 1000)
-        if line.ttft_ms:
-            metrics.ttft.observe(line.model, line.ttft_ms / 1000)
-        if line.prompt_tokens:
-            metrics.tokens.add(line.model, "prompt", by=line.prompt_tokens)
-        if line.completion_tokens:
-            metrics.tokens.add(line.model, "completion", by=line.completion_tokens)
+        self._metrics.note(line)
         if job.limit_hit is not None:
-            metrics.limits.add(job.limit_hit.kind.value)
+            self._metrics.limits.add(job.limit_hit.kind.value)
         self._log.write(line)
 
 
@@ -369,9 +361,8 @@ def fallback_reason(error: CoolheadError) -> FallbackReason | None:
 
 def decision_header(decision: Decision) -> bytes:
     """Rule, target, reason and microseconds, as JSON in ASCII."""
-    head = _told(
-        decision.rule, decision.target or decision.kind.value, decision.model, decision.reason
-    )
+    action = decision.action
+    head = _told(decision.rule, action.target or action.kind.value, decision.model, decision.reason)
     return b'%b, "microseconds": %.1f}' % (head, decision.microseconds)
 
 

@@ -58,7 +58,8 @@ class Job:
         self.worker_wire = wire
         self.whole: Callable[[bytes], bytes] | None = None
         translate: Callable[[bytes], bytes] | None = None
-        if decision.chat_template is not None and wire is Wire.CHAT:
+        action = decision.action
+        if action.chat_template is not None and wire is Wire.CHAT:
             self.path = COMPLETIONS_PATH
             self.worker_wire = Wire.COMPLETIONS
             self.whole = chat_answer
@@ -68,7 +69,7 @@ class Job:
             self.worker_wire = features.wire
             self.whole = lines.whole
             translate = lines
-        self.target = decision.target
+        self.target = action.target
         self.model_id = ""
         self.fallbacks: list[str] = []
         self.stats = StreamStats()

@@ -17,9 +17,12 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from app.core.handle import Snapshot
+from app.core.router.request_log import RequestLine
 from app.core.router.scheduler import ModelView
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+
+NOTED_KEPT = 64
 
 _TTFT_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 90, 180)
 _WAIT_BUCKETS_S = (0.001, 0.01, 0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600)
@@ -91,6 +94,7 @@ class Metrics:
         self, views: Callable[[], Iterable[ModelView]], snapshot: Callable[[], Snapshot]
     ) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
+        self._noted: list[RequestLine] = []
         self.requests = Count("coolhead_requests", "Requests by outcome", ["outcome"])
         self.decisions = Count("coolhead_decisions", "Decisions by rule", ["rule", "target"])
         self.refusals = Count("coolhead_refusals", "Refused requests by reason", ["reason"])
@@ -117,7 +121,29 @@ class Metrics:
         )
         self._registry.register(_Live(views, snapshot))
 
+    def note(self, line: RequestLine) -> None:
+        """A request has ended. Counted in bunches: one at a time, each finds the caches cold."""
+        self._noted.append(line)
+        if len(self._noted) >= NOTED_KEPT:
+            self._count()
+
+    def _count(self) -> None:
+        lines, self._noted = self._noted, []
+        for line in lines:
+            self.requests.add(line.outcome)
+            if line.status in {429, 503}:
+                self.refusals.add(line.outcome)
+            if line.queued_ms:
+                self.wait.observe(line.model, line.queued_ms / 1000)
+            if line.ttft_ms:
+                self.ttft.observe(line.model, line.ttft_ms / 1000)
+            if line.prompt_tokens:
+                self.tokens.add(line.model, "prompt", by=line.prompt_tokens)
+            if line.completion_tokens:
+                self.tokens.add(line.model, "completion", by=line.completion_tokens)
+
     def render(self) -> bytes:
+        self._count()
         return generate_latest(self._registry)
 
 

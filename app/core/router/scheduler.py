@@ -136,13 +136,15 @@ class Scheduler:
     def release(self, ticket: Ticket, now: float) -> None:
         """The slot of a granted ticket is idle again, or its worker has ended."""
         model = self._model(ticket.model_id)
-        granted_s = model.granted_at.pop(ticket.ticket_id, now)
-        if model.held.pop(ticket.ticket_id, None) is not None:
+        number = ticket.ticket_id
+        granted_s = model.granted_at.pop(number, now)
+        if model.held.pop(number, None) is not None:
             weight = 0.2 if model.is_measured else 1.0
             model.is_measured = True
             model.hold_s += weight * (now - granted_s - model.hold_s)
             model.used_s = now
-        model.stale.pop(ticket.ticket_id, None)
+        else:
+            model.stale.pop(number, None)
         if not self._is_calm:
             self._pump(now)
 

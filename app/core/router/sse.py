@@ -6,7 +6,6 @@ every token, so that a usual frame costs two byte searches and one regular expre
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -26,8 +25,7 @@ _USAGE = re.compile(rb'"usage"\s*:\s*\{')
 _EVENT_TYPE = re.compile(rb'(?:\A|\n)event: *([\w.]+)|"type"\s*:\s*"([\w.]+)"')
 
 
-@dataclass(slots=True)
-class StreamStats:
+class StreamStats(msgspec.Struct):
     """What was seen passing by. Times are monotonic seconds; None where it did not happen.
 
     Attributes:
