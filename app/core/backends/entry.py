@@ -11,7 +11,7 @@ from app.core.lifecycle import ExitCause, WorkerState
 
 @dataclass(slots=True)
 class Entry:
-    """Thread: core loop; its one writer is the supervisor."""
+    """Thread: core loop; written by the supervisor, its loader and its roster."""
 
     model_id: str
     worker: Worker | None = None
