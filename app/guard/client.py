@@ -18,6 +18,7 @@ import msgspec
 
 from app.core.errors import GuardError
 from app.core.lifecycle import ExitCause
+from app.guard.causes import refine
 from app.guard.command import guard_command, own_environment
 from app.guard.link import LinkClosed, close_descriptors
 from app.guard.options import GuardOptions, encode_options
@@ -357,4 +358,4 @@ def _kill_and_reap(process: "subprocess.Popen[bytes]") -> None:
         process.wait(0.5)
 
 
-__all__ = ["Caps", "GuardClient", "LaunchedWorker", "guard_command", "own_environment"]
+__all__ = ["Caps", "GuardClient", "LaunchedWorker", "guard_command", "own_environment", "refine"]

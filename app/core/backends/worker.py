@@ -23,7 +23,7 @@ from app.core.backends.guard_link import GuardLink
 from app.core.backends.log_ring import LogRing, PipeReader
 from app.core.errors import GuardError, WorkerStartFailed, WorkerStopped
 from app.core.lifecycle import WORKER_TRANSITIONS, ExitCause, WorkerState
-from app.guard.causes import refine
+from app.guard.client import refine
 from app.guard.protocol import CapReport, Evidence, Exited, Launch, WorkerSample
 
 _log = logging.getLogger(__name__)
