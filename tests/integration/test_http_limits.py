@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from app.core.router.access import AccessRules
-from app.core.router.http_types import HttpLimits
+from app.core.router.http_types import Exchange, HttpLimits
 from tests.fakes.http_serving import connected, echo, get, post, run, serving, status_of, until
 
 SMALL = HttpLimits(header_bytes=2048, header_count=20, body_bytes=10_000)
@@ -183,7 +184,7 @@ def test_idle_connections_are_closed_without_a_word() -> None:
 
 def test_connection_above_the_limit_gets_a_503_and_room_returns() -> None:
     async def test() -> None:
-        async with serving(echo, HttpLimits(connections=3)) as server:
+        async with serving(echo, HttpLimits(connections=3, spared_s=60.0)) as server:
             async with connected(server.port), connected(server.port), connected(server.port):
                 await until(lambda: server.connections == 3)
                 answer = await answer_to(server.port, get(server.port))
@@ -193,6 +194,55 @@ def test_connection_above_the_limit_gets_a_503_and_room_returns() -> None:
             async with connected(server.port) as client:
                 client.send(get(server.port))
                 assert status_of(await client.answer()) == 200
+
+    run(test())
+
+
+def test_connection_above_the_limit_takes_the_place_of_the_longest_idle() -> None:
+    async def test() -> None:
+        limits = HttpLimits(connections=3, spared_s=0.0)
+        is_held, may_go = asyncio.Event(), asyncio.Event()
+
+        async def handler(exchange: Exchange) -> None:
+            if exchange.request.path == "/held":
+                is_held.set()
+                await may_go.wait()
+            await echo(exchange)
+
+        async with (
+            serving(handler, limits) as server,
+            connected(server.port) as first,
+            connected(server.port) as second,
+            connected(server.port) as third,
+        ):
+            for client in (second, first):
+                client.send(get(server.port))
+                assert status_of(await client.answer()) == 200
+            third.send(get(server.port, "/held"))
+            await is_held.wait()
+            async with connected(server.port) as fourth:
+                fourth.send(get(server.port))
+                assert status_of(await fourth.answer()) == 200
+                assert await second.rest() == b""  # idle for longest
+                first.send(get(server.port))
+                assert status_of(await first.answer()) == 200
+                may_go.set()
+                assert status_of(await third.answer()) == 200
+
+    run(test())
+
+
+def test_body_far_above_the_limit_is_told_so_by_a_client_that_sends_first() -> None:
+    async def test() -> None:
+        async with serving(echo, HttpLimits(body_bytes=10_000_000)) as server:
+            loop = asyncio.get_running_loop()
+
+            def ask() -> bytes:
+                with socket.create_connection(("127.0.0.1", server.port), 20.0) as raw:
+                    raw.sendall(post(server.port, b"1" * 40_000_000))
+                    return raw.recv(65536)
+
+            assert status_of(await loop.run_in_executor(None, ask)) == 413
 
     run(test())
 

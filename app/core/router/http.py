@@ -110,9 +110,24 @@ class HttpServer:
     # What connections call.
 
     def admit(self, connection: Connection) -> bool:
-        """Counts a new connection; False when there are too many."""
+        """Counts a new connection; False when there are too many.
+
+        Where all places are taken, one that is kept alive without a request makes room, the longest
+        idle first: programs leave such connections lying about, and would lock everyone else out.
+        """
+        if len(self._connections) < self.limits.connections:
+            self._connections.add(connection)
+            return True
+        idle = min(
+            (other for other in self._connections if other.is_idle),
+            key=lambda other: other.deadline,
+            default=None,
+        )
         self._connections.add(connection)
-        return len(self._connections) <= self.limits.connections
+        if idle is None or connection.deadline - idle.deadline < self.limits.spared_s:
+            return False
+        idle.close_when_done()
+        return True
 
     def forget(self, connection: Connection) -> None:
         self._connections.discard(connection)

@@ -22,6 +22,7 @@ from app.core.router.wire import error_answer, wire_of
 
 NEVER = math.inf
 _LINGER_S = 2.0
+_LINGER_BODIES = 16
 _MIB = 1024 * 1024
 _RESET = struct.pack("ii", 1, 0)
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -105,8 +106,10 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._is_ending:
+            # Thrown away, so that a client that reads only once all is sent gets to its answer; the
+            # deadline ends it.
             self._raw_bytes += len(data)
-            if self._raw_bytes > self._limits.body_bytes:
+            if self._raw_bytes > _LINGER_BODIES * self._limits.body_bytes:
                 self._transport.abort()
             return
         if not self._in_request and self._exchange is None:
@@ -162,6 +165,12 @@ class Connection(asyncio.Protocol):
     def is_answering(self) -> bool:
         return self._exchange is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked, answered or still to be written on it."""
+        is_busy = self._in_request or self._is_write_paused or self._is_ending
+        return not is_busy and self._exchange is None
+
     async def next_exchange(self, task: "asyncio.Task[None]") -> Exchange | None:
         """Waits for the connection's next request; None when this task is needed no longer.
 
@@ -203,6 +212,7 @@ class Connection(asyncio.Protocol):
         """Closes now if nothing is being answered, else after the answer."""
         self._queue.clear()
         if self._exchange is None:
+            self._is_ending = True
             self._transport.close()
         else:
             self._exchange.is_kept = False

@@ -27,7 +27,8 @@ class HttpLimits:
         header_bytes: request line and headers together; more is a 431.
         header_count: headers of one request; more is a 431.
         body_bytes: a larger body is a 413.
-        connections: clients connected at once; the next one gets a 503.
+        connections: clients connected at once; the next one takes an idle one's place, or gets a 503.
+        spared_s: who has been idle for less than this gives no place up; its request is on the way.
         request_timeout_s: from a request's first byte to its last (plus a second per MiB of body).
         idle_timeout_s: a kept-alive connection without a request.
         stall_timeout_s: a client that does not read what it is sent.
@@ -37,6 +38,7 @@ class HttpLimits:
     header_count: int = 100
     body_bytes: int = 64 * 1024 * 1024
     connections: int = 256
+    spared_s: float = 1.0
     request_timeout_s: float = 30.0
     idle_timeout_s: float = 75.0
     stall_timeout_s: float = 300.0
