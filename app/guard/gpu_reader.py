@@ -4,7 +4,8 @@ Runs in the reader, never in the watchdog's loop: a driver may hang, or take 100
 """
 
 import contextlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,24 @@ _UNITS = {"KiB": 1024, "MiB": 1024 * 1024, "": 1}
 
 
 class NvmlGpus:
-    """Devices and processes as NVIDIA's library tells them.
+    """Devices and processes as NVIDIA's library tells them, under the engine's names.
 
-    Device names follow the library's order, which is the bus order; workers are started with
-    CUDA_DEVICE_ORDER=PCI_BUS_ID so that the engine's names are the same.
+    The library's order is the bus order, and workers are started with CUDA_DEVICE_ORDER=PCI_BUS_ID so
+    that theirs is the same. An engine's numbers count within what the user's CUDA_VISIBLE_DEVICES
+    shows, so these do too.
+
+    Args:
+        load: the library; tests pass their own.
+        environ: the guard's environment, which is the app's.
     """
 
-    def __init__(self, load: Callable[[], Any] | None = None) -> None:
+    def __init__(
+        self, load: Callable[[], Any] | None = None, environ: Mapping[str, str] = os.environ
+    ) -> None:
         self._load = load or _load_nvml
+        self._visible = [
+            word.strip() for word in environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        ]
         self._nvml: Any = None
         self._has_failed = False
 
@@ -33,13 +44,38 @@ class NvmlGpus:
             if self._nvml is None:
                 self._nvml = self._load()
                 self._nvml.nvmlInit()
-            count = self._nvml.nvmlDeviceGetCount()
-            return tuple(self._device(index) for index in range(count))
+            shown = self._shown(int(self._nvml.nvmlDeviceGetCount()))
         except Exception:  # noqa: BLE001 - whatever a driver raises, it cannot be read
             self._has_failed = True
             return ()
+        return tuple(
+            reading
+            for number, index in enumerate(shown)
+            if (reading := self._device(f"CUDA{number}", index)) is not None
+        )
 
-    def _device(self, index: int) -> GpuReading:
+    def _shown(self, count: int) -> list[int]:
+        """The cards that engines see, in their order."""
+        found: list[int] = []
+        for word in self._visible:
+            if word.isdigit() and int(word) < count:
+                found.append(int(word))
+            elif word.startswith("GPU-"):
+                found.extend(index for index in range(count) if self._uuid(index).startswith(word))
+        return found or list(range(count))
+
+    def _uuid(self, index: int) -> str:
+        handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+        return str(self._nvml.nvmlDeviceGetUUID(handle))
+
+    def _device(self, name: str, index: int) -> GpuReading | None:
+        """One card; None for one that cannot be read, which must not hide the others."""
+        try:
+            return self._read_device(name, index)
+        except self._nvml.NVMLError:
+            return None
+
+    def _read_device(self, name: str, index: int) -> GpuReading:
         nvml = self._nvml
         device = nvml.nvmlDeviceGetHandleByIndex(index)
         memory = nvml.nvmlDeviceGetMemoryInfo(device)
@@ -54,7 +90,7 @@ class NvmlGpus:
                     if process.usedGpuMemory is not None:
                         taken = by_pid.get(process.pid, 0)
                         by_pid[process.pid] = max(taken, int(process.usedGpuMemory))
-        return GpuReading(f"CUDA{index}", int(memory.total), int(memory.free), by_pid)
+        return GpuReading(name, int(memory.total), int(memory.free), by_pid)
 
 
 def _load_nvml() -> Any:

@@ -50,10 +50,11 @@ class GuardBench:
         mapped_mib: int = 0,
         name: str = "w",
         stdout_fd: int = -1,
+        gpu_bytes: dict[str, int] | None = None,
     ) -> LaunchedWorker:
         """Starts `hog.py` as a worker; its pidfd is closed already."""
         null = os.open(os.devnull, os.O_RDWR)
-        caps = Caps(own_mib * MIB, mapped_mib * MIB, planned_mib * MIB)
+        caps = Caps(own_mib * MIB, mapped_mib * MIB, planned_mib * MIB, gpu_bytes=gpu_bytes or {})
         argv = [sys.executable, "-P", HOG, *arguments]
         try:
             worker = await self.client.launch(

@@ -92,6 +92,47 @@ def test_nvml_reads_devices_and_processes() -> None:
     assert NvmlGpus(FakeNvml).read() == (GpuReading("CUDA0", 1000, 400, {7: 300}),)
 
 
+@pytest.mark.parametrize(
+    ("shown", "names"),
+    [
+        (None, ["a", "b", "c"]),
+        ("2,0", ["c", "a"]),
+        ("GPU-b", ["b"]),
+        ("7", ["a", "b", "c"]),
+    ],
+)
+def test_nvml_devices_are_numbered_within_what_the_user_shows(
+    shown: str | None, names: list[str]
+) -> None:
+    class Three(FakeNvml):
+        def nvmlDeviceGetCount(self) -> int:
+            return 3
+
+        def nvmlDeviceGetUUID(self, device: int) -> str:
+            return f"GPU-{'abc'[device]}-0000"
+
+        def nvmlDeviceGetMemoryInfo(self, device: int) -> Any:
+            return SimpleNamespace(total=ord("abc"[device]), free=0)
+
+    environ = {} if shown is None else {"CUDA_VISIBLE_DEVICES": shown}
+    found = NvmlGpus(Three, environ).read()
+    assert [chr(one.total_bytes) for one in found] == names
+    assert [one.device for one in found] == [f"CUDA{n}" for n in range(len(names))]
+
+
+def test_nvml_card_that_is_lost_does_not_hide_the_others() -> None:
+    class Lost(FakeNvml):
+        def nvmlDeviceGetCount(self) -> int:
+            return 2
+
+        def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+            if index == 0:
+                raise self.NVMLError
+            return index
+
+    assert [one.device for one in NvmlGpus(Lost, {}).read()] == ["CUDA1"]
+
+
 def test_nvml_that_fails_is_tried_once() -> None:
     nvml = FakeNvml()
     nvml.fails = True

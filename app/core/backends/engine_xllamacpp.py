@@ -84,7 +84,7 @@ def _devices_in(folder: str, _version: str) -> tuple[EngineDevice, ...]:
             text=True,
             timeout=PROBE_S,
             check=True,
-            env={**os.environ, **worker_env((folder,))},
+            env={**os.environ, **worker_env((folder,)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
             stdin=subprocess.DEVNULL,
         )
         return tuple(EngineDevice(**row) for row in json.loads(answer.stdout.splitlines()[-1]))
