@@ -21,6 +21,7 @@ from app.core.router.request_log import RequestLine
 from app.core.router.splice import AnswerStream, StreamStats
 from app.core.router.templated import COMPLETIONS_PATH, ChatEvents, chat_answer
 from app.core.router.wire import Wire, error_answer, keepalive_event, status_of
+from app.core.router.worker_response import WorkerResponse
 
 HEADERS_HELD_S = 20.0  # one of nine clients gives up after 120 s without headers; proxies sooner
 
@@ -32,6 +33,7 @@ class Job:
         path: where it goes on, query included, without `/model/<name>` in front.
         body: what is sent on; the client's own bytes unless a rule or a limit changes them.
         target: the name that is being tried; `model_id` the model or remote name that answers.
+        answer: the whole answer that `send_whole` has sent.
         fallbacks: reasons that were used up.
         worker_wire: what is spoken to whoever answers; the client's wire but for chat templates.
         whole: turns a whole answer from `worker_wire` into the client's wire; None for as it is.
@@ -71,6 +73,7 @@ class Job:
             translate = lines
         self.target = action.target
         self.model_id = ""
+        self.answer: bytes | None = None
         self.fallbacks: list[str] = []
         self.stats = StreamStats()
         self.limit_hit: LimitHit | None = None
@@ -131,6 +134,21 @@ class Job:
         if self.stream is not None:
             self.stream.note = limit_note(self.wire, self.model_id, hit, self.stream.response_id)
         return "length"
+
+    def send_whole(self, response: WorkerResponse) -> None:
+        """Sends the worker's answer on at once, before this request's task has woken.
+
+        What it cannot send is left to the task.
+        """
+        exchange, stats = self.exchange, self.stats
+        if response.status != 200 or exchange.is_gone or exchange.is_started:
+            return
+        body = response.take() or b""
+        kind = response.content_type or b"application/json"
+        exchange.send(200, body, ((b"content-type", kind),))
+        self.answer = body
+        stats.bytes_sent = len(body)
+        stats.is_complete = True
 
     def fail(self, error: CoolheadError) -> None:
         """Tells the client, in whatever way is still open."""

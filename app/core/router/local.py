@@ -19,6 +19,7 @@ from app.core.router.splice import splice_whole
 from app.core.router.sse import usage_of_body
 from app.core.router.wire import error_from_worker
 from app.core.router.worker_client import WorkerBroke, WorkerResponse
+from app.core.router.worker_response import BUFFER_BYTES
 
 USUAL_ANSWER_TOKENS = 512
 EXIT_TOLD_S = 5.0
@@ -121,13 +122,25 @@ class LocalDelivery:
 
     @staticmethod
     async def _ask(job: Job, grant: Grant, body: bytes, keep: list[bytes] | None) -> None:
-        response = await grant.post.client.request("POST", job.path, body)
+        is_whole = job.stream is None and keep is None and job.whole is None
+        response = await grant.post.client.request(
+            "POST", job.path, body, on_whole=job.send_whole if is_whole else None
+        )
         try:
             if response.status != 200:
                 raise _Answered(error_from_worker(response.status, await response.read()))
             job.status = 200
-            if job.stream is None and keep is None and job.whole is None:
-                await splice_whole(response, job.exchange, job.stats)
+            if is_whole:
+                if (
+                    not response.is_complete
+                    and (response.content_length or BUFFER_BYTES) < BUFFER_BYTES
+                ):
+                    await response.arrived()
+                if job.answer is None:
+                    response.on_whole = None
+                    await splice_whole(response, job.exchange, job.stats)
+                else:
+                    usage_of_body(job.answer, job.stats)
             else:
                 await _carry_response(job, response, keep)
         finally:

@@ -5,6 +5,7 @@ here: a prefill may take minutes, and whoever waits cancels.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import httptools
@@ -52,6 +53,7 @@ class WorkerClient:
         *,
         content_type: bytes = b"application/json",
         headers: bytes = b"",
+        on_whole: Callable[[WorkerResponse], None] | None = None,
     ) -> WorkerResponse:
         """Sends one request and waits for status and headers (no deadline: cancel the task).
 
@@ -63,6 +65,7 @@ class WorkerClient:
             body: sent as it is.
             content_type: of `body`.
             headers: further header lines, each ending in CRLF.
+            on_whole: see `WorkerResponse`.
 
         Raises:
             WorkerBroke: with `point` CONNECT or BEFORE_HEADERS.
@@ -80,6 +83,7 @@ class WorkerClient:
             head = b"%b%b%b\r\n" % (line, self._common, headers)
         while True:
             connection = self._take() or await self._connect()
+            connection.on_whole = on_whole
             is_reused = connection.is_reused
             try:
                 return await connection.ask(head, body, is_head=method == "HEAD")
@@ -166,6 +170,7 @@ class _Connection(asyncio.Protocol):
         self._is_chunked = False
         self._is_head = False
         self._is_paused = False
+        self.on_whole: Callable[[WorkerResponse], None] | None = None
         self.is_reused = False
         self.has_answered = False
         self.is_usable = False
@@ -271,6 +276,7 @@ class _Connection(asyncio.Protocol):
         self._response = response = WorkerResponse(
             status, self._content_type, self._content_length, self
         )
+        response.on_whole = self.on_whole
         if waiter is not None and not waiter.done():
             waiter.set_result(response)
 

@@ -5,7 +5,7 @@ piece, or piped into a sink without a task in between.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Protocol
 
@@ -57,6 +57,8 @@ class WorkerResponse:
         content_type: as sent, e.g. `application/json`.
         content_length: in bytes, None when chunked.
         is_complete: the whole body has arrived.
+        on_whole: called with it once its whole body is here and nothing of it was read, straight from
+            the parser, before whoever waits for it has woken.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class WorkerResponse:
         "content_length",
         "content_type",
         "is_complete",
+        "on_whole",
         "status",
     )
 
@@ -80,6 +83,7 @@ class WorkerResponse:
         self.content_type = content_type
         self.content_length = content_length
         self.is_complete = False
+        self.on_whole: Callable[[WorkerResponse], None] | None = None
         self._source: Source | None = source
         self._pieces: list[bytes] = []
         self._buffered_bytes = 0
@@ -91,6 +95,18 @@ class WorkerResponse:
     @property
     def is_event_stream(self) -> bool:
         return self.content_type.startswith(b"text/event-stream")
+
+    async def arrived(self) -> None:
+        """Waits for the end of a body that was not read and that the buffer holds.
+
+        Raises:
+            WorkerBroke: when the connection breaks first.
+        """
+        while not self.is_complete:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        if self._error is not None:
+            raise self._error
 
     async def read(self, max_bytes: int = 64 * 1024 * 1024) -> bytes:
         """The whole body.
@@ -200,6 +216,8 @@ class WorkerResponse:
         self._source = None
         if self._sink is not None:
             self._sink.on_end()
+        elif self.on_whole is not None:
+            self.on_whole(self)
         self._wake()
 
     def on_break(self, error: WorkerBroke) -> None:
