@@ -3,27 +3,23 @@
 Made by the composition; the supervisor asks it how a model is started.
 """
 
-import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from app.core.backends import builds
 from app.core.backends.base import EngineInfo, LaunchPlan
-from app.core.backends.caps import caps_for
 from app.core.backends.choose import choose_engine
 from app.core.backends.engine import Engine
 from app.core.backends.engine_llama_cpp_python import LlamaCppPython
 from app.core.backends.engine_llama_server import LlamaServer
 from app.core.backends.engine_xllamacpp import Xllamacpp
-from app.core.backends.engines.link import StartLine
+from app.core.backends.launch import launch_plan
 from app.core.errors import EngineMissing, ModelFileMissing
 from app.core.hardware.engine_devices import EngineDevice
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan
 from app.core.models.spec import ModelSpec
 from app.core.settings import Settings
-
-KEY_BYTES = 24
 
 
 class LlamaCppBackend:
@@ -94,17 +90,4 @@ class LlamaCppBackend:
         if not spec.path.exists():
             raise ModelFileMissing(f"{spec.path} is gone.", path=str(spec.path))
         program = engine.program(settings, plan)
-        key = secrets.token_urlsafe(KEY_BYTES)
-        start = StartLine(spec.model_id, str(spec.path), key, settings, program.options)
-        return LaunchPlan(
-            model_id=spec.model_id,
-            argv=program.argv,
-            env=program.env,
-            stdin=start.encode(),
-            key=key,
-            caps=caps_for(plan, settings),
-            plan=plan,
-            settings=settings,
-            engine=info,
-            capabilities=engine.capabilities,
-        )
+        return launch_plan(spec, settings, plan, info, engine.capabilities, program)

@@ -7,14 +7,12 @@ composition; the supervisor asks it how a model is started.
 import importlib.metadata
 import importlib.util
 import platform
-import secrets
 from pathlib import Path
 
 from app.core.backends import builds
 from app.core.backends.base import Capabilities, EngineInfo, LaunchPlan
-from app.core.backends.caps import caps_for
-from app.core.backends.engines.link import StartLine
-from app.core.backends.llama_cpp import KEY_BYTES
+from app.core.backends.engine import Program
+from app.core.backends.launch import launch_plan
 from app.core.backends.own_program import own_argv, worker_env
 from app.core.errors import EngineMissing, ModelFileMissing
 from app.core.hardware.engine_devices import EngineDevice
@@ -74,27 +72,16 @@ class MlxBackend:
         info = self.engine_for(spec)
         if not spec.path.is_dir():
             raise ModelFileMissing(f"{spec.path} is gone.", path=str(spec.path))
-        key = secrets.token_urlsafe(KEY_BYTES)
         planned_bytes = sum(part.total_bytes for part in plan.devices)
         options = {
             "memory_limit_bytes": str(planned_bytes),
             "cache_limit_bytes": str(max(LEAST_CACHE_BYTES, int(planned_bytes * CACHE_SHARE))),
             "kv_bytes": str(sum(part.kv_bytes for part in plan.devices)),
         }
-        start = StartLine(spec.model_id, str(spec.path), key, settings, options)
         folders = (info.folder,) if info.folder else ()
-        return LaunchPlan(
-            model_id=spec.model_id,
-            argv=own_argv("worker", "mlx"),
-            env=worker_env(folders) | {"OMP_NUM_THREADS": str(settings.threads)},
-            stdin=start.encode(),
-            key=key,
-            caps=caps_for(plan, settings),
-            plan=plan,
-            settings=settings,
-            engine=info,
-            capabilities=CAPABILITIES,
-        )
+        env = worker_env(folders) | {"OMP_NUM_THREADS": str(settings.threads)}
+        program = Program(own_argv("worker", "mlx"), env, options)
+        return launch_plan(spec, settings, plan, info, CAPABILITIES, program)
 
     def _folder(self) -> Path | None:
         if self._given is not None or self._engines_folder is None:

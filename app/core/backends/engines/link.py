@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 from app.core.models.load_settings import LoadSettings
 
@@ -98,10 +98,16 @@ class WorkerEnd:
     def failed(self, reason: str) -> None:
         self._say(asdict(FailedLine(reason)))
 
-    def wait_for_end(self) -> None:
-        """Blocks until the app closes the link or is gone."""
+    def serve(self, line: ReadyLine) -> NoReturn:
+        """Says that it is ready, waits until the app closes the link or is gone, and ends at once.
+
+        No clean end: it would wait for running generations, and there is nothing to save.
+        """
+        self.ready(line)
         while sys.stdin.buffer.read(4096):
             pass
+        sys.stderr.flush()
+        os._exit(0)
 
     def _say(self, data: dict[str, Any]) -> None:
         os.write(self._out, json.dumps(data, separators=(",", ":")).encode() + b"\n")

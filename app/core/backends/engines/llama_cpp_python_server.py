@@ -7,7 +7,6 @@ locked into RAM. All of that is set otherwise here.
 
 import os
 import socket
-import sys
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -51,10 +50,7 @@ def main(argv: Sequence[str] = ()) -> int:
     serving.start()
     while not server.started and serving.is_alive():
         serving.join(0.02)
-    link.ready(ReadyLine(port, start.load.context_tokens, 1, str(llama_cpp.__version__)))
-    link.wait_for_end()
-    sys.stderr.flush()
-    os._exit(0)
+    return link.serve(ReadyLine(port, start.load.context_tokens, 1, str(llama_cpp.__version__)))
 
 
 def name_answers(proxy: Any, model_id: str) -> None:

@@ -65,10 +65,7 @@ def main(argv: Sequence[str] = ()) -> int:
     threading.Thread(target=httpd.serve_forever, daemon=True, name="http").start()
     load = start.load
     version = str(getattr(mlx_lm, "__version__", ""))
-    link.ready(ReadyLine(httpd.server_port, load.context_tokens, load.slots, version))
-    link.wait_for_end()
-    sys.stderr.flush()
-    os._exit(0)
+    return link.serve(ReadyLine(httpd.server_port, load.context_tokens, load.slots, version))
 
 
 def arguments(start: StartLine) -> argparse.Namespace:

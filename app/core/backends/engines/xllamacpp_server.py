@@ -7,7 +7,6 @@ default, whose prompt cache alone may grow to 8 GiB.
 """
 
 import os
-import sys
 from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,11 +32,7 @@ def main(argv: Sequence[str] = ()) -> int:
         return 1
     load = link.start.load
     port = urlsplit(server.listening_address).port or 0
-    link.ready(ReadyLine(port, load.context_tokens, load.slots, str(xllamacpp.__version__)))
-    link.wait_for_end()
-    # No clean end: it would wait for running generations, and there is nothing to save.
-    sys.stderr.flush()
-    os._exit(0)
+    return link.serve(ReadyLine(port, load.context_tokens, load.slots, str(xllamacpp.__version__)))
 
 
 def parameters(xllamacpp: Any, start: StartLine) -> Any:
