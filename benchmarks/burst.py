@@ -153,6 +153,10 @@ async def measure(app: App, arguments: argparse.Namespace) -> dict[str, object]:
             # The first answer says how many tokens a word is.
             first = Seen()
             await ask(client, first, text_of(200, 0), 1)
+            if arguments.too_small and not first.prompt_tokens:
+                seen.told += first.told  # it was too small even to load
+                await next_answer(client)
+                await ask(client, first, text_of(200, 0), 1)
             if not first.prompt_tokens:
                 return {"failed": f"no first answer: {first.statuses} {first.told}"}
             words = int(200 * (arguments.tokens - 30) / (first.prompt_tokens[0] - 30))
