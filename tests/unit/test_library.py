@@ -176,3 +176,30 @@ def test_open_model_takes_paths_and_ids(coolhead_home: Paths, tmp_path: Path) ->
 )
 def test_readable_id_is_plain(name: str, model_id: str) -> None:
     assert readable_id(name) == model_id
+
+
+@pytest.mark.skipif(os.name == "nt", reason="links and pipes of that kind are not there")
+def test_library_links_in_circles_and_pipes_hide_nothing(coolhead_home: Paths) -> None:
+    folder = coolhead_home.models
+    tiny(folder / "deep", "a.gguf")
+    (folder / "self.gguf").symlink_to("self.gguf")
+    (folder / "self").symlink_to("self")
+    os.mkfifo(folder / "pipe.gguf")
+    (folder / "endless.gguf").symlink_to("/dev/zero")
+    for number in range(12):
+        (folder / "deep" / f"up-{number}").symlink_to("..")
+        (folder / "deep" / f"here-{number}").symlink_to(".")
+    mlx = folder / "mlx"
+    mlx.mkdir()
+    (mlx / "config.json").write_text("[" * 100_000)
+    os.mkfifo(mlx / "model.safetensors")
+    (mlx / "other.safetensors").symlink_to("nowhere")
+    deep = folder / "nested"
+    deep.mkdir()
+    (deep / "config.json").write_text("[" * 100_000)
+    (deep / "model.safetensors").write_bytes(b"")
+    library = ModelLibrary(coolhead_home)
+    started_s = time.monotonic()
+    assert ids(library) == ["a"]
+    assert [broken.model_id for broken in library.damaged()] == ["nested"]
+    assert time.monotonic() - started_s < 10.0

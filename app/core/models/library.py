@@ -114,9 +114,10 @@ class ModelLibrary:
     def _files(self) -> Iterator[Path]:
         """Candidates, each real file once, however many folders lead to it."""
         seen: set[str] = set()
+        walked: set[tuple[int, int]] = set()
         count = 0
         for folder in self._folders:
-            for path in _walk(folder, 0):
+            for path in _walk(folder, 0, walked):
                 real = os.path.realpath(path)
                 if real in seen:
                     continue
@@ -143,13 +144,26 @@ class ModelLibrary:
             spec = read_mlx_spec(path) if path.is_dir() else read_spec(path)
         except ModelError as problem:
             error = problem
+        except (OSError, RecursionError) as problem:  # gone meanwhile, or made to be read for ever
+            reason = str(problem)
+            error = ModelFileInvalid(
+                f"{path.name} is not a usable model file: {reason}.",
+                path=str(path),
+                offset=0,
+                reason=reason,
+            )
         if spec is not None and not _answers(spec):
             spec = None
         return _Known(status.st_size, status.st_mtime_ns, spec, error)
 
 
-def _walk(folder: Path, depth: int) -> Iterator[Path]:
+def _walk(folder: Path, depth: int, walked: set[tuple[int, int]]) -> Iterator[Path]:
+    """Candidates below a folder; `walked` has the folders already seen, whatever links lead to them."""
     try:
+        status = folder.stat()
+        if (status.st_dev, status.st_ino) in walked:
+            return
+        walked.add((status.st_dev, status.st_ino))
         with os.scandir(folder) as found:
             entries = sorted(found, key=lambda entry: entry.name)
     except OSError:
@@ -158,15 +172,19 @@ def _walk(folder: Path, depth: int) -> Iterator[Path]:
         path = Path(entry.path)
         if entry.name.startswith("."):
             continue
+        try:
+            is_file, is_folder = entry.is_file(), entry.is_dir()
+        except OSError:  # a link that leads to itself
+            continue
         if entry.name.lower().endswith(".gguf"):
             split = _SPLIT.search(path.stem)
-            if entry.is_file() and (split is None or int(split[1]) == 1):
+            if is_file and (split is None or int(split[1]) == 1):
                 yield path
-        elif depth < MAX_DEPTH and entry.is_dir():
+        elif depth < MAX_DEPTH and is_folder:
             if is_mlx_folder(path):
                 yield path
             else:
-                yield from _walk(path, depth + 1)
+                yield from _walk(path, depth + 1, walked)
 
 
 def _answers(spec: ModelSpec) -> bool:

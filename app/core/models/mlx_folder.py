@@ -12,14 +12,21 @@ from app.core.errors import ModelFileInvalid
 from app.core.models.spec import ModelSpec
 
 MAX_HEAD_BYTES = 64 * 1024 * 1024
+MAX_ELEMENTS = 2**50
 MAX_CONFIG_BYTES = 4 * 1024 * 1024
 
 
 def is_mlx_folder(path: Path) -> bool:
     """Whether MLX could load it: weights as safetensors beside a configuration."""
-    if not (path / "config.json").is_file():
+    try:
+        return (path / "config.json").is_file() and bool(_weights(path))
+    except OSError:
         return False
-    return any(path.glob("*.safetensors"))
+
+
+def _weights(path: Path) -> tuple[Path, ...]:
+    # A pipe of that name would be waited for.
+    return tuple(sorted(file for file in path.glob("*.safetensors") if file.is_file()))
 
 
 def read_mlx_spec(path: Path, model_id: str = "") -> ModelSpec:
@@ -29,7 +36,7 @@ def read_mlx_spec(path: Path, model_id: str = "") -> ModelSpec:
         ModelFileInvalid: a part of it cannot be read as what it is named.
     """
     config = _config(path)
-    files = tuple(sorted(path.glob("*.safetensors")))
+    files = _weights(path)
     text = config.get("text_config") if isinstance(config.get("text_config"), dict) else config
     bits = config.get("quantization", {})
     bits = bits.get("bits") if isinstance(bits, dict) else None
@@ -71,8 +78,11 @@ def _number(config: Any, key: str) -> int:
 def _has_template(path: Path) -> bool:
     if (path / "chat_template.jinja").is_file() or (path / "chat_template.json").is_file():
         return True
+    file = path / "tokenizer_config.json"
     try:
-        return '"chat_template"' in (path / "tokenizer_config.json").read_text(encoding="utf-8")
+        if not file.is_file() or file.stat().st_size > MAX_HEAD_BYTES:
+            return False
+        return '"chat_template"' in file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
 
@@ -93,6 +103,8 @@ def _elements(file: Path) -> int:
             elements = 1
             for extent in row["shape"]:
                 elements *= int(extent)
+                if elements > MAX_ELEMENTS:
+                    raise ValueError(f"{name} claims more weights than there are files for")
             if row["dtype"] == "U32":  # packed: the scales tell how many to a word
                 scales = table.get(name.removesuffix("weight") + "scales")
                 elements = _unpacked(scales, elements)
