@@ -93,6 +93,7 @@ class Core:
         self._paths = paths
         self._file = SettingsFile(paths.settings_file)
         self._settings = loaded.settings
+        self._settings_lock = asyncio.Lock()  # two changes at once would lose one
         self._problems = list(loaded.problems)
         self._port = port
         self._phase: AppState | None = AppState.STARTING
@@ -213,6 +214,8 @@ class Core:
                 self._supervisor.forgive(model_id)
                 await self._endpoint.load(model_id)
             case UnloadModel(model_id=model_id):
+                if self._supervisor.worker(model_id) is None:
+                    await asyncio.to_thread(self._library.find, model_id)  # a slip is told
                 self._endpoint.unload(model_id)
             case ApplySettings(changes=changes):
                 return await self._apply(dict(changes))
@@ -308,13 +311,16 @@ class Core:
 
     async def _apply(self, changes: dict[str, object]) -> str:
         """Checks all, saves, then carries out; says what was needed."""
-        before = self._settings
-        settings = before.replace(changes)
-        needs = {
-            describe(key).meta.needs for key in changes if before.value(key) != settings.value(key)
-        }
-        await asyncio.to_thread(self._file.save, settings)
-        self._settings = settings
+        async with self._settings_lock:
+            before = self._settings
+            settings = before.replace(changes)
+            needs = {
+                describe(key).meta.needs
+                for key in changes
+                if before.value(key) != settings.value(key)
+            }
+            await asyncio.to_thread(self._file.save, settings)
+            self._settings = settings
         self._library.look_in(_folders(settings))
         self._endpoint.settings_changed()
         self._desktop_pause.settings_changed()
@@ -332,18 +338,39 @@ class Core:
         )
 
     async def _reload_models(self) -> None:
-        """Each loaded model drains, is unloaded, and is loaded with the new settings."""
+        """Each loaded model drains, is unloaded, and is loaded with the new settings.
+
+        One that is being loaded is waited for: it may have been priced with the old ones.
+
+        Raises:
+            CoolheadError: the first that stopped a load; the other models are reloaded all the same.
+        """
         loaded = [
-            view.model_id for view in self._supervisor.workers() if view.state is WorkerState.READY
+            view.model_id
+            for view in self._supervisor.workers()
+            if view.state in {WorkerState.STARTING, WorkerState.READY}
         ]
         if loaded:
             self._caution.allow_load()  # whoever changes settings has thought about it
+        failure: CoolheadError | None = None
         for model_id in loaded:
-            self._supervisor.forgive(model_id)
-            await self._supervisor.drain(model_id, RELOAD_DRAIN_S)
-            await self._supervisor.unload(model_id, ExitCause.UNLOADED, "new settings")
-            if self._endpoint.is_open:
+            try:
+                await self._reload_model(model_id)
+            except CoolheadError as error:
+                failure = failure or error
+        if failure is not None:
+            raise failure
+
+    async def _reload_model(self, model_id: str) -> None:
+        self._supervisor.forgive(model_id)
+        view = self._supervisor.worker(model_id)
+        if view is not None and view.state is WorkerState.STARTING:
+            with contextlib.suppress(CoolheadError):
                 await self._endpoint.load(model_id)
+        await self._supervisor.drain(model_id, RELOAD_DRAIN_S)
+        await self._supervisor.unload(model_id, ExitCause.UNLOADED, "new settings")
+        if self._endpoint.is_open:
+            await self._endpoint.load(model_id)
 
     # What is so.
 
