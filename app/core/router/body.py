@@ -93,7 +93,7 @@ def decode_body(raw: bytes) -> Body:
         raise RequestInvalid("The request's body is nested too deeply.") from error
 
 
-class Content:
+class Content(msgspec.Struct, eq=False):
     """What was seen on one walk through a body.
 
     Attributes:
@@ -103,13 +103,10 @@ class Content:
         call_bytes: what earlier tool calls take.
     """
 
-    __slots__ = ("call_bytes", "images", "last_user", "texts")
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.last_user: tuple[str, ...] = ()
-        self.images = 0
-        self.call_bytes = 0
+    texts: list[str] = []
+    last_user: tuple[str, ...] = ()
+    images: int = 0
+    call_bytes: int = 0
 
     def walk(self, content: "str | int | list[Any] | None") -> None:
         if isinstance(content, str):

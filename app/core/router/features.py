@@ -206,10 +206,14 @@ def _is_json_shape(shape: Any) -> bool:
 
 
 def _max_tokens(body: Body) -> int | None:
-    for value in (body.max_completion_tokens, body.max_output_tokens, body.max_tokens):
-        # Ollama and llama.cpp take -1 for no limit.
-        if value is not None and value >= 0:
-            return int(value)
+    value = body.max_tokens
+    if body.max_completion_tokens is not None and body.max_completion_tokens >= 0:
+        value = body.max_completion_tokens
+    elif body.max_output_tokens is not None and body.max_output_tokens >= 0:
+        value = body.max_output_tokens
+    # Ollama and llama.cpp take -1 for no limit.
+    if value is not None and value >= 0:
+        return int(value)
     if isinstance(body.options, dict):
         limit = body.options.get("num_predict")
         if isinstance(limit, int) and limit >= 0:

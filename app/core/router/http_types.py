@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from http import HTTPStatus
 
+import msgspec
+
 HeaderPairs = Iterable[tuple[bytes, bytes]]
 
 _STATUS_LINES = {
@@ -44,7 +46,7 @@ class HttpLimits:
     stall_timeout_s: float = 300.0
 
 
-class Request:
+class Request(msgspec.Struct, eq=False):
     """One request, fully read. Header names are lower-case.
 
     Attributes:
@@ -57,28 +59,14 @@ class Request:
         is_preflight: a web page of an allowed origin asks whether it may ask; the server answers it.
     """
 
-    __slots__ = ("body", "headers", "is_admin", "is_preflight", "method", "path", "peer", "query")
-
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        query: str,
-        headers: list[tuple[bytes, bytes]],
-        body: bytes,
-        peer: str,
-        *,
-        is_admin: bool = False,
-        is_preflight: bool = False,
-    ) -> None:
-        self.method = method
-        self.path = path
-        self.query = query
-        self.headers = headers
-        self.body = body
-        self.peer = peer
-        self.is_admin = is_admin
-        self.is_preflight = is_preflight
+    method: str
+    path: str
+    query: str
+    headers: list[tuple[bytes, bytes]]
+    body: bytes
+    peer: str
+    is_admin: bool = False
+    is_preflight: bool = False
 
     def header(self, name: bytes, default: bytes = b"") -> bytes:
         """The first value of `name` (lower-case)."""
@@ -109,7 +97,7 @@ def _head_of(status: int, headers: tuple[tuple[bytes, bytes], ...]) -> bytes:
     return head
 
 
-class Exchange:
+class Exchange(msgspec.Struct, eq=False):
     """A request and the answer to it. The handler's task is cancelled when the client leaves.
 
     An answer is `send(...)` in one piece, or `start(...)`, any number of writes, and `finish()`; or
@@ -129,57 +117,25 @@ class Exchange:
         pace: called with True when the client falls behind, with False when it has caught up.
     """
 
-    __slots__ = (
-        "_client_gone",
-        "_extra",
-        "_head",
-        "_is_chunked",
-        "_is_old",
-        "_is_silent",
-        "_on_abort",
-        "_on_finished",
-        "_waiters",
-        "_write",
-        "is_finished",
-        "is_gone",
-        "is_kept",
-        "is_paused",
-        "is_started",
-        "pace",
-        "request",
-        "status",
-        "task",
-    )
-
-    def __init__(
-        self,
-        request: Request,
-        write: Callable[[bytes], None],
-        on_finished: Callable[[bool], None],
-        on_abort: Callable[[], None],
-        *,
-        is_kept: bool = True,
-        is_old: bool = False,
-    ) -> None:
-        self.request = request
-        self.task: asyncio.Task[None] | None = None
-        self.status = 0
-        self.is_started = False
-        self.is_finished = False
-        self.is_gone = False
-        self.is_paused = False
-        self.is_kept = is_kept
-        self.pace: Callable[[bool], None] | None = None
-        self._write = write
-        self._on_finished = on_finished
-        self._on_abort = on_abort
-        self._is_old = is_old
-        self._is_silent = request.method == "HEAD"
-        self._is_chunked = False
-        self._head = b""
-        self._extra = b""
-        self._client_gone: asyncio.Future[None] | None = None
-        self._waiters: list[asyncio.Future[None]] = []
+    request: Request
+    _write: Callable[[bytes], None]
+    _on_finished: Callable[[bool], None]
+    _on_abort: Callable[[], None]
+    is_kept: bool = True
+    is_old: bool = False
+    task: asyncio.Task[None] | None = None
+    status: int = 0
+    is_started: bool = False
+    is_finished: bool = False
+    is_gone: bool = False
+    is_paused: bool = False
+    pace: Callable[[bool], None] | None = None
+    _is_silent: bool = False
+    _is_chunked: bool = False
+    _head: bytes = b""
+    _extra: bytes = b""
+    _client_gone: asyncio.Future[None] | None = None
+    _waiters: list[asyncio.Future[None]] = []
 
     @property
     def client_gone(self) -> asyncio.Future[None]:
@@ -220,12 +176,14 @@ class Exchange:
             known = _head_of(status, headers)
         if self._extra:
             known += self._extra
+        if self.request.method == "HEAD":
+            self._is_silent = True
         if status in _WITHOUT_BODY:
             self._is_silent = True
             self._head = known + self._tail()
         elif length is not None:
             self._head = b"%bcontent-length: %d\r\n%b" % (known, length, self._tail())
-        elif self._is_old:
+        elif self.is_old:
             self.is_kept = False
             self._head = known + self._tail()
         else:
@@ -235,7 +193,7 @@ class Exchange:
     def _tail(self) -> bytes:
         if not self.is_kept:
             return b"connection: close\r\n\r\n"
-        return b"connection: keep-alive\r\n\r\n" if self._is_old else b"\r\n"
+        return b"connection: keep-alive\r\n\r\n" if self.is_old else b"\r\n"
 
     def flush(self) -> None:
         """Sends the head now, without waiting for a first write."""

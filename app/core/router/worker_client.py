@@ -165,9 +165,11 @@ class _Connection(asyncio.Protocol):
         self._parser: Any = None
         self._waiter: asyncio.Future[WorkerResponse] | None = None
         self._response: WorkerResponse | None = None
-        self._content_type = b""
-        self._content_length: int | None = None
-        self._is_chunked = False
+        self._fields: dict[bytes, bytes] = {}
+        # The parser's calls go straight into the dict: a function of ours would cost more than all the
+        # rest of a head.
+        self.on_header = self._fields.__setitem__
+        self._has_length = False
         self._is_head = False
         self._is_paused = False
         self.on_whole: Callable[[WorkerResponse], None] | None = None
@@ -234,10 +236,6 @@ class _Connection(asyncio.Protocol):
             return
         self._break(f"The worker's connection broke: {exc or 'it was closed'}.")
 
-    @property
-    def _has_length(self) -> bool:
-        return self._is_chunked or self._content_length is not None
-
     def _break(self, text: str) -> None:
         waiter, response = self._waiter, self._response
         self._waiter = self._response = None
@@ -249,33 +247,28 @@ class _Connection(asyncio.Protocol):
     # What the parser calls.
 
     def on_message_begin(self) -> None:
-        self._content_type = b""
-        self._content_length = None
-        self._is_chunked = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        # Three of a worker's headers matter; their lengths tell them from most others.
-        size = len(name)
-        if size == 12:
-            if name.lower() == b"content-type":
-                self._content_type = value
-        elif size == 14:
-            if name.lower() == b"content-length":
-                self._content_length = int(value)
-        elif size == 17 and name.lower() == b"transfer-encoding":
-            self._is_chunked = True
+        self._fields.clear()
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status < 200:
+            self._fields.clear()
             return
+        fields = self._fields
+        content_type = fields.get(b"Content-Type")
+        length = fields.get(b"Content-Length")
+        if content_type is None or length is None:
+            fields = {name.lower(): value for name, value in fields.items()}
+            content_type = fields.get(b"content-type", b"")
+            length = fields.get(b"content-length")
+        self._has_length = length is not None or b"transfer-encoding" in fields
         waiter = self._waiter
         self._waiter = None
+        length_bytes = None if length is None else int(length)
         if self._is_head or status in {204, 304}:
-            self._content_length = 0
-        self._response = response = WorkerResponse(
-            status, self._content_type, self._content_length, self
-        )
+            length_bytes = 0
+            self._has_length = True
+        self._response = response = WorkerResponse(status, content_type, length_bytes, self)
         response.on_whole = self.on_whole
         if waiter is not None and not waiter.done():
             waiter.set_result(response)

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from enum import StrEnum
 from typing import Protocol
 
+import msgspec
+
 from app.core.errors import WorkerError
 
 BUFFER_BYTES = 256 * 1024
@@ -49,7 +51,7 @@ class Source(Protocol):
     def drop(self) -> None: ...
 
 
-class WorkerResponse:
+class WorkerResponse(msgspec.Struct, eq=False):
     """A worker's answer, its body arriving. Close it, or read it to its end.
 
     Attributes:
@@ -61,36 +63,18 @@ class WorkerResponse:
             the parser, before whoever waits for it has woken.
     """
 
-    __slots__ = (
-        "_buffered_bytes",
-        "_error",
-        "_is_paused",
-        "_pieces",
-        "_sink",
-        "_source",
-        "_waiter",
-        "content_length",
-        "content_type",
-        "is_complete",
-        "on_whole",
-        "status",
-    )
-
-    def __init__(
-        self, status: int, content_type: bytes, content_length: int | None, source: Source
-    ) -> None:
-        self.status = status
-        self.content_type = content_type
-        self.content_length = content_length
-        self.is_complete = False
-        self.on_whole: Callable[[WorkerResponse], None] | None = None
-        self._source: Source | None = source
-        self._pieces: list[bytes] = []
-        self._buffered_bytes = 0
-        self._sink: BodySink | None = None
-        self._error: WorkerBroke | None = None
-        self._waiter: asyncio.Future[None] | None = None
-        self._is_paused = False
+    status: int
+    content_type: bytes
+    content_length: int | None
+    _source: Source | None
+    is_complete: bool = False
+    on_whole: "Callable[[WorkerResponse], None] | None" = None
+    _pieces: list[bytes] = []
+    _buffered_bytes: int = 0
+    _sink: BodySink | None = None
+    _error: WorkerBroke | None = None
+    _waiter: asyncio.Future[None] | None = None
+    _is_paused: bool = False
 
     @property
     def is_event_stream(self) -> bool:
