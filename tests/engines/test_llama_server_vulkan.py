@@ -2,12 +2,13 @@
 
 import asyncio
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from app.core.backends.engine_llama_server import LlamaServer
+from app.core.backends.engine_llama_server import LlamaServer, _probe_version_of
 from app.core.backends.llama_cpp import LlamaCppBackend
 from app.core.backends.taken import taken_by
 from app.core.errors import DoesNotFit
@@ -24,14 +25,17 @@ LOAD = LoadSettings(
 
 
 @pytest.fixture
-def vulkan(llama_server: Path, monkeypatch: pytest.MonkeyPatch) -> LlamaCppBackend:
+def vulkan(llama_server: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LlamaCppBackend]:
     """Shows the software device too, which builds hide unless it is asked for by number."""
+    if not list(Path("/usr/share/vulkan/icd.d").glob("lvp_icd*")):
+        pytest.skip("no Vulkan driver here: mesa-vulkan-drivers brings a software one")
     monkeypatch.setenv("GGML_VK_VISIBLE_DEVICES", "0")
+    _probe_version_of.cache_clear()  # whoever asked before did not see the device
     settings = Settings().replace({"engine.llama_server": str(llama_server)})
     engine = LlamaServer(lambda: settings)
-    if not any(device.name == DEVICE for device in engine.devices() or ()):
-        pytest.skip("no Vulkan driver here: mesa-vulkan-drivers brings a software one")
-    return LlamaCppBackend(engines=[engine])
+    assert [device.name for device in engine.devices() or ()] == [DEVICE]
+    yield LlamaCppBackend(engines=[engine])
+    _probe_version_of.cache_clear()
 
 
 def test_llama_server_vulkan_all_layers_are_placed_on_the_device(
