@@ -51,7 +51,7 @@ def kinds(rules: list[str]) -> list[tuple[str, str]]:
         ("keywords: sql", "keywords: {all: [SQL, code]}"),
         ("keywords: sql", "keywords: sql, look_in: last_user"),
         ("regex: 'a.b', use_regex: true", "regex: 'a.b', use_regex: true, has_tools: true"),
-        ("min_tokens: 10", "min_tokens: 20"),
+        ("min_prompt_tokens: 10", "min_prompt_tokens: 20"),
         ("min_characters: 10, max_characters: 100", "min_characters: 20, max_characters: 90"),
         ("has_tools: true", "has_tools: true, stream: false"),
         ("session: 's*'", "session: s1"),
@@ -74,7 +74,7 @@ def test_lint_rule_behind_a_wider_one_is_shadowed(first: str, second: str) -> No
         ("keywords: code", "keywords: [code, sql]"),
         ("keywords: sql, look_in: last_user", "keywords: sql"),
         ("regex: 'a.b', use_regex: true", "regex: 'a.c', use_regex: true"),
-        ("min_tokens: 10", "max_tokens: 20"),
+        ("min_prompt_tokens: 10", "max_prompt_tokens: 20"),
         ("has_tools: true", "has_tools: false"),
         ("model: qwen*, tags: a", "model: qwen-7b"),
         ("headers: {x-a: a}", "headers: {x-b: a}"),
@@ -96,7 +96,7 @@ def test_lint_rules_after_a_catch_all_are_named() -> None:
 @pytest.mark.parametrize(
     "when",
     [
-        "min_tokens: 5, max_tokens: 4",
+        "min_prompt_tokens: 5, max_prompt_tokens: 4",
         "min_characters: 5, max_characters: 4",
         "model: llama, model_prefix: qwen",
         "path: /api/chat, path_prefix: /v1/",
@@ -110,7 +110,9 @@ def test_lint_conditions_that_exclude_each_other_are_contradictory(when: str) ->
 
 
 def test_lint_dead_rule_shadows_nobody() -> None:
-    assert kinds(["min_tokens: 5, max_tokens: 4", "min_tokens: 5, max_tokens: 4"]) == [
+    assert kinds(
+        ["min_prompt_tokens: 5, max_prompt_tokens: 4", "min_prompt_tokens: 5, max_prompt_tokens: 4"]
+    ) == [
         ("contradictory", "r0"),
         ("contradictory", "r1"),
     ]

@@ -21,7 +21,7 @@ rules:
     when: {keywords: [python], has_tools: false}
     then: {target: coder, priority: 3, fallbacks: {overloaded: auto}}
   - name: long
-    when: {min_tokens: 1000}
+    when: {min_prompt_tokens: 1000}
     then: {target: office, fallbacks: {failed: auto}}
   - name: ping
     when: {tags: ping}
@@ -72,7 +72,7 @@ def test_explain_says_what_each_rule_before_lacked(rules_file: Path) -> None:
     explained = Router.from_config(rules_file).explain(chat("hi", tags=["ping"]))
     assert [
         (check.rule.name, check.failed and check.failed.key) for check in explained.checked
-    ] == [("code", "keywords.any"), ("long", "min_tokens"), ("ping", None)]
+    ] == [("code", "keywords.any"), ("long", "min_prompt_tokens"), ("ping", None)]
     assert explained.decision.rule == "ping"
 
 

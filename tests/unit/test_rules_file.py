@@ -42,8 +42,8 @@ rules:
       use_regex: true
       min_characters: 1
       max_characters: 2
-      min_tokens: 3
-      max_tokens: 4
+      min_prompt_tokens: 3
+      max_prompt_tokens: 4
       has_tools: yes
       has_images: false
       wants_json: true
@@ -90,7 +90,7 @@ def test_parse_every_key_is_read() -> None:
     assert given.keywords == AnyAll(("sql", "stack trace", "代码"))
     assert (given.scope, given.regexes) == ("last_user", (r"\bfoo\d+",))
     assert (given.has_tools, given.has_images, given.is_stream) == (True, False, False)
-    assert (given.min_tokens, given.max_tokens, given.sessions) == (3, 4, ("*",))
+    assert (given.min_prompt_tokens, given.max_prompt_tokens, given.sessions) == (3, 4, ("*",))
     action = first.action
     assert (action.target, action.kind, action.priority) == ("gpus", TargetKind.POOL, -3)
     assert action.cache == CachePolicy(60, True)
@@ -135,9 +135,15 @@ def test_parse_every_key_is_read() -> None:
         ),
         ("rulez: []", 1, "rulez", "`rules`"),
         (
-            "rules:\n  - name: a\n    when:\n      min_tokens: many\n    then: {target: x}",
+            "rules:\n  - name: a\n    when: {max_tokens: 800}\n    then: {target: x}",
+            3,
+            "rules[0].when.max_tokens",
+            "`max_prompt_tokens`",
+        ),
+        (
+            "rules:\n  - name: a\n    when:\n      min_prompt_tokens: many\n    then: {target: x}",
             4,
-            "rules[0].when.min_tokens",
+            "rules[0].when.min_prompt_tokens",
             "whole number",
         ),
         (

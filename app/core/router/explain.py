@@ -88,7 +88,12 @@ def checks(conditions: Conditions, features: RequestFeatures) -> Iterator[Check]
             conditions.max_characters,
             features.characters,
         ),
-        ("tokens", conditions.min_tokens, conditions.max_tokens, features.tokens),
+        (
+            "prompt_tokens",
+            conditions.min_prompt_tokens,
+            conditions.max_prompt_tokens,
+            features.tokens,
+        ),
     ):
         if low is not None:
             yield Check(f"min_{key}", f"{low:,} (it has {number:,})", number >= low)

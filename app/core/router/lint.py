@@ -81,7 +81,7 @@ def contradiction(conditions: Conditions) -> str:
     """Why no request can have all of these; empty where one can."""
     for low, high, unit in (
         (conditions.min_characters, conditions.max_characters, "characters"),
-        (conditions.min_tokens, conditions.max_tokens, "tokens"),
+        (conditions.min_prompt_tokens, conditions.max_prompt_tokens, "tokens"),
     ):
         if low is not None and high is not None and low > high:
             return f"it asks for {low:,} {unit} at least and {high:,} at most"

@@ -84,11 +84,13 @@ class WhenEntry(_Strict, frozen=True):
     ] = "all"
     min_characters: Annotated[_Count | None, Meta(description="Of all messages.")] = None
     max_characters: Annotated[_Count | None, Meta(description="Of all messages.")] = None
-    min_tokens: Annotated[
+    min_prompt_tokens: Annotated[
         _Count | None,
         Meta(description="Of the whole prompt, estimated, tools and images included."),
     ] = None
-    max_tokens: Annotated[_Count | None, Meta(description="Of the whole prompt, estimated.")] = None
+    max_prompt_tokens: Annotated[
+        _Count | None, Meta(description="Of the whole prompt, estimated.")
+    ] = None
     has_tools: Annotated[bool | None, Meta(description="Whether tools are offered.")] = None
     has_images: Annotated[bool | None, Meta(description="Whether an image is in a message.")] = None
     wants_json: Annotated[

@@ -61,8 +61,8 @@ class Conditions:
     scope: Scope = "all"
     min_characters: int | None = None
     max_characters: int | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
+    min_prompt_tokens: int | None = None
+    max_prompt_tokens: int | None = None
     has_tools: bool | None = None
     has_images: bool | None = None
     wants_json: bool | None = None

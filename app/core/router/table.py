@@ -74,7 +74,7 @@ class Table:
         )
         self._sessions = values(lambda each: each.sessions, fold=False)
         self._characters = bounds(lambda each: (each.min_characters, each.max_characters))
-        self._tokens = bounds(lambda each: (each.min_tokens, each.max_tokens))
+        self._tokens = bounds(lambda each: (each.min_prompt_tokens, each.max_prompt_tokens))
         self._headers = _header_columns(conditions)
         self._tags = _tags_column(conditions)
         self._tags_seen: dict[tuple[str, ...], Bits] = {}
@@ -169,7 +169,7 @@ class Table:
         if self._characters is not None:
             left &= self._characters.implied(conditions.min_characters, conditions.max_characters)
         if self._tokens is not None:
-            left &= self._tokens.implied(conditions.min_tokens, conditions.max_tokens)
+            left &= self._tokens.implied(conditions.min_prompt_tokens, conditions.max_prompt_tokens)
         wanted = {header.name: header.patterns or (None,) for header in conditions.headers}
         for name, column in self._headers.items():
             left &= column.implied(wanted.get(name, ()))
