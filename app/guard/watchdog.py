@@ -44,11 +44,11 @@ from app.guard.reader import NO_READER, STALE_S, SlowReader
 from app.guard.readings import Action, Reading, WorkerReading
 from app.guard.roster import RosterEntry
 
-SLOW_S = 0.1
+SLOW_S = 0.15
 """Pressure, refaults and read bytes are not read more often: their windows are 300 ms and longer."""
-SLOW_IDLE_S = 1.0
+SLOW_IDLE_S = 2.0
 SAMPLES_S = 0.25
-SAMPLES_IDLE_S = 1.0
+SAMPLES_IDLE_S = 2.0
 LAUNCH_DEADLINE_S = 15.0
 """From the fork to the engine's first instruction; a stuck system bus costs at most this."""
 END_DEADLINE_S = 5.0
@@ -113,9 +113,14 @@ class Watchdog:
         if LINK_READY in ready:
             for packet in self._link.receive():
                 self._take(packet)
+        at_s = self._now()
+        is_due = at_s >= self._next_sample_s
+        looks_at_all = is_due and self._is_slow_due(at_s)
         for worker in list(self._workers.values()):
-            self._follow(worker)
-        if self._now() >= self._next_sample_s:
+            # A handle says when its worker has ended; asking each of them every time costs more.
+            if looks_at_all or not worker.is_launched or worker.child.handle in ready:
+                self._follow(worker)
+        if is_due:
             self._sample()
             self._next_sample_s = self._now() + self._period_s
 
@@ -123,6 +128,10 @@ class Watchdog:
     def _is_idle(self) -> bool:
         lines = self._options.lines
         return self._period_s >= lines.period_idle_s and self._policy.level == 0
+
+    def _is_slow_due(self, at_s: float) -> bool:
+        slow_s = SLOW_IDLE_S if self._is_idle else SLOW_S
+        return at_s - self._slow_s >= slow_s * LATE_BY
 
     def _handles(self) -> list[int]:
         children = [worker.child for worker in self._workers.values()]
@@ -249,8 +258,7 @@ class Watchdog:
     def _sample(self) -> None:
         """One look, one decision, and the time until the next."""
         at_s = self._now()
-        slow_s = SLOW_IDLE_S if self._is_idle else SLOW_S
-        is_slow = at_s - self._slow_s >= slow_s * LATE_BY
+        is_slow = self._is_slow_due(at_s)
         if is_slow:
             self._slow_s = at_s
         elif self._policy.level == 0 and self._is_still():

@@ -64,8 +64,8 @@ def test_worker_has_only_its_three_descriptors_and_low_priority() -> None:
     async def test(bench: GuardBench) -> None:
         worker = await bench.hog("--mib", "8", "--hold", "60")
         pid = worker.message.pid
-        await bench.until(lambda: bench.own_bytes() > 8 << 20)
-        assert descriptors_of(pid) == {"0", "1", "2"}
+        # An interpreter that starts has a module open now and then.
+        await bench.until(lambda: descriptors_of(pid) == {"0", "1", "2"})
         assert of_process(pid, "oom_score_adj").strip() == "900"
         assert os.getpriority(os.PRIO_PROCESS, pid) == 10
         assert os.getsid(pid) == pid

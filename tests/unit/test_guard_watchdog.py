@@ -69,7 +69,7 @@ class FakeSystem:
         if self.inbox or self.is_gone:
             return frozenset({LINK_READY})
         self.at_s += max(timeout_s, 0.001)
-        return frozenset()
+        return frozenset(handles) if self.ends else frozenset()
 
     def wait_handles(self, timeout_s: float, handles: Sequence[int]) -> None:
         self.at_s += timeout_s
@@ -275,7 +275,7 @@ def test_watchdog_idle_worker_is_glanced_at_until_it_moves() -> None:
     system.tell(Activity("w", is_loading=False, in_flight=0, last_used_s=0.0))
     run(dog, system, 3)
     before = len(system.got(Samples))
-    run(dog, system, 5)
+    run(dog, system, 10)
     assert 4 <= len(system.got(Samples)) - before <= 6
     system.own["w"] = 2 * GIB
     run(dog, system, 0.6)
