@@ -13,6 +13,7 @@ with the last one.
 import argparse
 import asyncio
 import dataclasses
+import importlib.metadata
 import json
 import statistics
 import sys
@@ -171,8 +172,10 @@ def main() -> int:
     if args.llama_server:
         engines.append(LlamaServer(lambda: settings))
     if args.llama_cpp_python:
-        name = LlamaCppPython.name
-        engines.append(LlamaCppPython(InstalledBuild(name, name, "", args.llama_cpp_python)))
+        name, folder = LlamaCppPython.name, args.llama_cpp_python
+        found = importlib.metadata.distributions(name=name, path=[str(folder)])
+        version = next((each.version for each in found), "")
+        engines.append(LlamaCppPython(InstalledBuild(name, name, version, folder)))
     result = asyncio.run(measure(engines, args.model, load, args.clients, args.tokens, args.rounds))
     report(result, as_json=args.json)
     return 0
