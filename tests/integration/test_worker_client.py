@@ -11,7 +11,7 @@ from app.core.router.http import HttpServer
 from app.core.router.http_types import ClientGoneError, Exchange
 from app.core.router.splice import AnswerStream, splice_whole
 from app.core.router.wire import Wire, wire_of
-from app.core.router.worker_client import BreakPoint, WorkerBroke, WorkerClient
+from app.core.router.worker_client import BreakPoint, WorkerBroke, WorkerClient, WorkerResponse
 from tests.fakes.http_serving import connected, get, post, run, serving, status_of, until
 
 FRAME = b'data: {"choices":[{"finish_reason":null,"index":0,"delta":{"content":"x"}}]}\n\n'
@@ -448,5 +448,62 @@ def test_pieces_from_elsewhere_are_carried_the_same() -> None:
         async with serving(handler) as front, connected(front.port) as client:
             client.send(get(front.port))
             assert (await client.reader.readuntil(b"0\r\n\r\n")).count(b"data: ") == 3
+
+    run(test())
+
+
+def test_whole_answer_is_handed_on_before_anybody_wakes() -> None:
+    async def worker(exchange: Exchange) -> None:
+        size = int(exchange.request.body)
+        if exchange.request.path == "/chunked":
+            exchange.start(200)
+            for _ in range(4):
+                await exchange.write(b"x" * (size // 4))
+            exchange.finish()
+        else:
+            exchange.send(200, b"x" * size)
+
+    async def test() -> None:
+        async with serving(worker) as server:
+            client = WorkerClient("127.0.0.1", server.port)
+            handed: list[bytes | None] = []
+
+            def take(response: WorkerResponse) -> None:
+                handed.append(response.take())
+
+            for path, size in (("/whole", 600), ("/whole", 100_000), ("/chunked", 600)):
+                body = b"%d" % size
+                response = await client.request("POST", path, body, on_whole=take)
+                await response.arrived()
+                assert handed.pop() == b"x" * size
+            # Whoever reads it himself is the only one to get it.
+            response = await client.request("POST", "/whole", b"4000000", on_whole=take)
+            assert not response.is_complete
+            response.on_whole = None
+            assert len(await response.read()) == 4_000_000
+            assert handed == []
+            client.close()
+
+    run(test())
+
+
+def test_answer_that_breaks_is_not_handed_on() -> None:
+    async def half(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nhalf")
+        await writer.drain()
+        writer.close()
+        await writer.wait_closed()
+
+    async def test() -> None:
+        async with worker_that(half) as port:
+            client = WorkerClient("127.0.0.1", port)
+            handed: list[WorkerResponse] = []
+            response = await client.request("GET", "/", on_whole=handed.append)
+            with pytest.raises(WorkerBroke) as caught:
+                await response.arrived()
+            assert caught.value.point is BreakPoint.MID_BODY
+            assert handed == []
+            client.close()
 
     run(test())

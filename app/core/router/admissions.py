@@ -153,11 +153,12 @@ class Admissions:
         if grant.is_left:
             return
         grant.is_left = True
-        if is_idle or not grant.post.worker.capabilities.reports_slots:
-            grant.post.watch.drop()
+        post = grant.post
+        if is_idle or not post.worker.capabilities.reports_slots:
+            post.watch.drop()
             self._settle(grant)
         else:
-            grant.post.watch.await_idle(lambda: self._settle(grant))
+            post.watch.await_idle(lambda: self._settle(grant))
 
     def _settle(self, grant: Grant) -> None:
         grant.lease.release()

@@ -276,7 +276,10 @@ class Dispatcher:
             await self._remotes.deliver(job, name, keep)
             return
         job.model_id = self._names.known(name) or await self._names.resolve(name)
-        await self._local.deliver(job, job.model_id, self._settings().queue.max_wait_s, keep)
+        await self._local.deliver(job, job.model_id, self._max_wait_s, keep)
+
+    def _max_wait_s(self) -> float:
+        return self._settings().queue.max_wait_s
 
     def _goes_elsewhere(self, decision: Decision) -> bool:
         """Whether memory pressure here need not stop it."""

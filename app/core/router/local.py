@@ -5,7 +5,7 @@ Called by the dispatcher, once per attempt. Core loop only.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from app.core.errors import AdmissionClosed, CoolheadError, WorkerStopped
 from app.core.lifecycle import ExitCause
@@ -36,14 +36,18 @@ class LocalDelivery:
         self._gate = gate
 
     async def deliver(
-        self, job: Job, model_id: str, max_wait_s: float, keep: list[bytes] | None = None
+        self,
+        job: Job,
+        model_id: str,
+        max_wait_s: Callable[[], float],
+        keep: list[bytes] | None = None,
     ) -> None:
         """Answers `job` by `model_id`.
 
         Args:
             job: not answered yet.
             model_id: an installed model.
-            max_wait_s: for a slot.
+            max_wait_s: for a slot; asked only where there is none.
             keep: takes a copy of the answer's bytes, for the response cache.
 
         Raises:
@@ -61,7 +65,7 @@ class LocalDelivery:
                 and FallbackReason.OVERLOADED not in job.fallbacks
             )
             wish = Wish(
-                model_id, action.priority, size_tokens, max_wait_s, action.overload, may_degrade
+                model_id, action.priority, size_tokens, max_wait_s(), action.overload, may_degrade
             )
             grant = await self._admissions.enter(wish)
         job.granted_s = time.monotonic()

@@ -145,8 +145,11 @@ class Scheduler:
             model.used_s = now
         else:
             model.stale.pop(number, None)
-        if not self._is_calm:
-            self._pump(now)
+        for other in self._models.values():
+            # Else nobody waits and nothing moves: the usual case, which costs next to nothing.
+            if other.waiting or other.is_wanted or other.place is Place.DRAINING:
+                self._pump(now)
+                return
 
     def load_finished(
         self,
@@ -305,14 +308,6 @@ class Scheduler:
             )
             return Refusal(RefusalKind.OVERLOADED, sentence, self.retry_after_s(model.model_id))
         return None  # 5
-
-    @property
-    def _is_calm(self) -> bool:
-        """Nobody waits and nothing moves: the usual case, which costs next to nothing."""
-        for model in self._models.values():
-            if model.waiting or model.is_wanted or model.place is Place.DRAINING:
-                return False
-        return True
 
     def _pump(self, now: float) -> None:
         for model in self._models.values():  # 6
