@@ -16,6 +16,7 @@ VERBS = {
     "ask": "ask the model one question",
     "status": "what is running, with its memory",
     "stop": "stop the running Coolhead",
+    "start": "open the endpoint of a stopped Coolhead again",
     "pause": "take no new requests",
     "resume": "take requests again",
     "load": "load a model into memory",
@@ -69,7 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _run(arguments)
     except CoolheadError as error:
-        print(f"{error.title}: {error.message}", file=sys.stderr)
+        print(f"coolhead: {error.message}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
@@ -103,10 +104,9 @@ def _run(arguments: list[str]) -> int:
 def _port(text: str) -> int:
     if text == "auto":
         return 0
-    number = int(text)
-    if not 0 <= number <= 65535:
-        raise ValueError
-    return number
+    if not text.isascii() or not text.isdigit() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"{text!r} is no port: it takes 1 to 65535, or auto")
+    return int(text)
 
 
 def _parser() -> argparse.ArgumentParser:

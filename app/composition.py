@@ -6,10 +6,8 @@ command line and a second start all end in `carry_out`.
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
-import secrets
 import time
 from collections.abc import Coroutine
 from dataclasses import replace
@@ -25,13 +23,14 @@ from app.core.backends.llama_cpp import LlamaCppBackend
 from app.core.backends.mlx import MlxBackend
 from app.core.backends.model_planner import ModelPlanner
 from app.core.backends.supervisor import Supervisor
-from app.core.errors import CoolheadError, FolderUnusable
+from app.core.errors import CoolheadError, EndpointError
 from app.core.event_log import EventLog
 from app.core.events import (
     AppStateChanged,
     Event,
     EventBus,
     GuardChanged,
+    Notice,
     SettingsChanged,
     WindowRequested,
 )
@@ -56,6 +55,8 @@ from app.core.models.learning import Learning
 from app.core.models.library import ModelLibrary
 from app.core.models.spec import ModelSpec
 from app.core.paths import Paths
+from app.core.router.admin import Admin
+from app.core.router.admin_door import AdminDoor
 from app.core.router.desktop_pause import DesktopPause
 from app.core.router.endpoint import Endpoint
 from app.core.router.ladder import Ladder
@@ -65,6 +66,7 @@ from app.core.router.routes_file import write_default
 from app.core.settings import Settings, describe
 from app.core.settings_file import Loaded, SettingsFile
 from app.core.settings_meta import Needs
+from app.core.state_files import admin_token, write_endpoint
 from app.guard.client import GuardClient
 
 _log = logging.getLogger(__name__)
@@ -73,8 +75,10 @@ PICTURE_S = 0.25
 LIBRARY_TURNS = 20
 """The model folders are looked through at each so many pictures."""
 STOP_DRAIN_S = 20.0
-CAUTION_TOLD_S = 3.0
+TOLD_S = 3.0
 """After the start, when the tray has come up and hears what is said."""
+DOOR_DRAIN_S = 1.0
+"""For the calls that asked to quit to have their answer."""
 QUIT_DRAIN_S = 0.5
 """Quit breaks off what is being answered: the promise is to be gone within 5 s."""
 RELOAD_DRAIN_S = 600.0
@@ -121,6 +125,7 @@ class Core:
             events=self._events,
             settings=self._current,
         )
+        token = admin_token(paths.token_file)
         self.handle = Handle(asyncio.get_running_loop(), self._events, self.carry_out)
         self._endpoint = Endpoint(
             workers=self._supervisor,
@@ -130,8 +135,11 @@ class Core:
             settings=self._current,
             snapshot=lambda: self.handle.snapshot,
             execute=self.carry_out,
-            admin_token=_admin_token(paths.token_file),
+            admin_token=token,
             log_folder=paths.logs,
+        )
+        self._door = AdminDoor(
+            Admin(self.carry_out, lambda: self.handle.snapshot, self._events), token
         )
         self._ladder = Ladder(self._supervisor, self._endpoint, self._events)
         self._desktop_pause = DesktopPause(self._current, self._endpoint.pause, self._events)
@@ -143,28 +151,49 @@ class Core:
 
     # Life.
 
-    async def start(self, *, opens_endpoint: bool) -> None:
+    async def start(self, *, opens_endpoint: bool, must_open: bool = True) -> None:
         """Starts the guard, and opens the endpoint if asked to.
+
+        Args:
+            opens_endpoint: serve at once.
+            must_open: an endpoint that cannot be opened ends the start; otherwise the app stays up
+                and says why, so that the user can mend it there.
 
         Raises:
             GuardError: there is no guard, so nothing could be loaded.
             EndpointError: the port cannot be opened; everything is stopped again.
         """
+        for problem in self._problems:
+            _log.warning("%s", problem)
         try:
             await self._supervisor.start()
+            await self._door.open()
+            self._write_endpoint_file()
             if opens_endpoint:
-                await self._open()
+                await self._open_at_start(must_open=must_open)
             else:
                 self._set_phase(None)
         except CoolheadError:
+            await self._door.close(0)
             await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER)
             self._caution.end()
+            self._remove_endpoint_file()
             raise
         loop = asyncio.get_running_loop()
         self._ticker = loop.create_task(self._tick(), name="picture")
         self._keep(self._desktop_pause.run(), "desktop pause")
         self._keep(self._set_autostart(is_change=False), "start at login")
-        loop.call_later(CAUTION_TOLD_S, self._caution.tell)
+        loop.call_later(TOLD_S, self._caution.tell)
+
+    async def _open_at_start(self, *, must_open: bool) -> None:
+        try:
+            await self._open()
+        except EndpointError as error:
+            if must_open:
+                raise
+            _log.error("the endpoint stays closed: %s", error.message)
+            notice = Notice("endpoint", error.title, error.message, is_serious=True)
+            asyncio.get_running_loop().call_later(TOLD_S, self._events.publish, notice)
 
     async def wait_closed(self) -> None:
         """Returns once `Quit` has been carried out."""
@@ -248,7 +277,7 @@ class Core:
             await self._endpoint.close(drain_s)
             await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER, keep_guard=True)
         finally:
-            self._paths.endpoint_file.unlink(missing_ok=True)
+            self._write_endpoint_file()
             self._set_phase(None, "stopped by you")
 
     async def _quit(self) -> None:
@@ -265,8 +294,8 @@ class Core:
             finally:
                 await self._end_picture()
                 self._caution.end()
-                with contextlib.suppress(OSError):
-                    self._paths.endpoint_file.unlink(missing_ok=True)
+                await self._door.close(DOOR_DRAIN_S)
+                self._remove_endpoint_file()
                 self._set_phase(AppState.STOPPED, "stopped by you")
                 self._closed.set()
 
@@ -436,14 +465,17 @@ class Core:
             return router
 
     def _write_endpoint_file(self) -> None:
-        told = {
-            "host": self._settings.server.listen,
-            "port": self._endpoint.port,
-            "pid": os.getpid(),
-            "started": psutil.Process().create_time(),
-            "url": self._endpoint.url,
-        }
-        _write_private(self._paths.endpoint_file, json.dumps(told))
+        write_endpoint(
+            self._paths,
+            host=self._settings.server.listen,
+            port=self._endpoint.port,
+            admin_port=self._door.port,
+            url=self._endpoint.url,
+        )
+
+    def _remove_endpoint_file(self) -> None:
+        with contextlib.suppress(OSError):
+            self._paths.endpoint_file.unlink(missing_ok=True)
 
     def _keep(self, work: Coroutine[None, None, None], name: str) -> None:
         task = asyncio.get_running_loop().create_task(work, name=name)
@@ -453,33 +485,3 @@ class Core:
 
 def _folders(settings: Settings) -> list[Path]:
     return [Path(part) for part in settings.model.folders.split(os.pathsep) if part]
-
-
-def _admin_token(path: Path) -> str:
-    """The token of the state folder, made when there is none."""
-    try:
-        token = path.read_text(encoding="utf-8").strip()
-    except OSError:
-        token = ""
-    if len(token) < 32:
-        token = secrets.token_urlsafe(32)
-        _write_private(path, token)
-    return token
-
-
-def _write_private(path: Path, text: str) -> None:
-    """Writes a file that only this user may read, in one rename.
-
-    Raises:
-        FolderUnusable: when it cannot be written.
-    """
-    scratch = path.with_name(f"{path.name}.{os.getpid()}.new")
-    try:
-        scratch.unlink(missing_ok=True)
-        with os.fdopen(os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-            file.write(text)
-        scratch.replace(path)
-    except OSError as error:
-        raise FolderUnusable(
-            f"{path} cannot be written: {error.strerror}. Make the folder writable.", path=str(path)
-        ) from error

@@ -79,7 +79,8 @@ def _raise_the_first(paths: Paths) -> int:
         if running is not None:
             with contextlib.suppress(CoolheadError):
                 running.call("POST", "/admin/show", {})
-                print(f"Coolhead is already running (process {running.pid}).")
+                where = f" at {running.url}" if running.url else ", its endpoint closed"
+                print(f"Coolhead is already running (process {running.pid}){where}.")
                 return 0
         time.sleep(0.1)
     raise AlreadyRunning(
@@ -159,7 +160,7 @@ class _CoreThread:
         paths, loaded, port = self._arguments
         try:
             core = Core(paths, loaded, port=port)
-            await core.start(opens_endpoint=loaded.settings.desktop.start_endpoint)
+            await core.start(opens_endpoint=loaded.settings.desktop.start_endpoint, must_open=False)
         except BaseException as error:  # noqa: BLE001 - carried to the thread that waits
             self._failure = error
             self._is_up.set()

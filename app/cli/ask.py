@@ -63,11 +63,11 @@ def run(args: argparse.Namespace) -> int:
     paths = user_paths()
     paths.prepare()
     question = sys.stdin.read() if args.question == "-" else args.question
+    if args.model == "auto":
+        _need_a_model(paths)
     running = find_running(paths)
     if running is not None:
         return _answer(running, args, question)
-    if args.model == "auto":
-        _need_a_model(paths)
     with _headless(paths) as started:
         return _answer(started, args, question)
 
@@ -137,7 +137,7 @@ def _wait_until_up(paths: Paths, process: "subprocess.Popen[bytes]", log: Path) 
     deadline = time.monotonic() + START_LIMIT_S
     while time.monotonic() < deadline:
         running = find_running(paths)
-        if running is not None:
+        if running is not None and running.port:
             return running
         if process.poll() is not None:
             break

@@ -16,16 +16,22 @@ from app.core.errors import CoolheadError, NotRunning
 from app.core.paths import Paths
 
 CONNECT_TIMEOUT_S = 30.0
+ADMIN_HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class RunningApp:
-    """A Coolhead whose process was seen alive. `host` is a loopback address."""
+    """A Coolhead whose process was seen alive.
+
+    `host` and `port` are the endpoint's, 0 while it is closed; `admin_port` is there all the time.
+    """
 
     host: str
     port: int
+    admin_port: int
     pid: int
     token: str
+    url: str = ""
 
     def call(
         self,
@@ -61,7 +67,14 @@ class RunningApp:
         Raises:
             NotRunning: when nobody answers.
         """
-        connection = http.client.HTTPConnection(self.host, self.port, timeout=timeout_s)
+        host, port = self.host, self.port
+        if path.startswith("/admin/"):
+            host, port = ADMIN_HOST, self.admin_port
+        elif not port:
+            raise NotRunning(
+                "Coolhead is stopped: its endpoint is closed. `coolhead start` opens it again."
+            )
+        connection = http.client.HTTPConnection(host, port, timeout=timeout_s)
         headers = {"Authorization": f"Bearer {self.token}"}
         data = None
         if body is not None:
@@ -73,7 +86,7 @@ class RunningApp:
         except (OSError, http.client.HTTPException) as error:
             connection.close()
             raise NotRunning(
-                f"Coolhead (process {self.pid}) does not answer at {self.host}:{self.port}: {error}."
+                f"Coolhead (process {self.pid}) does not answer at {host}:{port}: {error}."
             ) from error
 
     @staticmethod
@@ -103,10 +116,19 @@ def find_running(paths: Paths) -> RunningApp | None:
     try:
         told = json.loads(paths.endpoint_file.read_text(encoding="utf-8"))
         token = paths.token_file.read_text(encoding="utf-8").strip()
-        running = RunningApp(str(told["host"]), int(told["port"]), int(told["pid"]), token)
+        running = RunningApp(
+            str(told["host"]),
+            int(told["port"]),
+            int(told["admin_port"]),
+            int(told["pid"]),
+            token,
+            str(told["url"]),
+        )
         process = psutil.Process(running.pid)
         # A pid may have been given to another program since; its start time tells.
         if abs(process.create_time() - float(told["started"])) > 2:
+            return None
+        if process.status() == psutil.STATUS_ZOMBIE:
             return None
     except (OSError, ValueError, KeyError, TypeError, psutil.Error):
         return None

@@ -10,6 +10,7 @@ from app.core.autostart import apply, autostart
 from app.core.paths import user_paths
 from app.core.settings import all_settings, describe
 from app.core.settings_file import SettingsFile
+from app.core.settings_meta import Description, Needs
 
 
 def add_parser(verbs: Any) -> None:
@@ -48,8 +49,27 @@ def run(args: argparse.Namespace) -> int:
         if known.key == "desktop.autostart":
             # A start at login that waits for a start would never come.
             apply(autostart(), is_wanted=bool(value), is_change=True)
-    print(f"{args.key} = {value}" + ("" if running is None else f" (needs {known.meta.needs})"))
+    print(f"{args.key} = {_shown(known, value)}" + ("" if running is None else _when(known)))
     return 0
+
+
+def _when(known: Description) -> str:
+    match known.meta.needs:
+        case Needs.RELOAD:
+            return "; loaded models were loaded again with it"
+        case Needs.RESTART:
+            return "; in force from the next start"
+        case Needs.NOTHING:
+            return ""
+
+
+def _shown(known: Description, value: object) -> str:
+    """A value as people read it; a key is not shown."""
+    if known.key == "server.api_key" and value:
+        return "(set)"
+    if not value and value is not False and known.meta.zero_means:
+        return f"auto ({known.meta.zero_means})"
+    return str(value) if value not in {"", None} else "-"
 
 
 def _get(args: argparse.Namespace, settings: Any) -> int:
@@ -65,7 +85,10 @@ def _get(args: argparse.Namespace, settings: Any) -> int:
     rows = []
     for known in all_settings():
         value = settings.value(known.key)
-        shown = known.meta.zero_means if not value and known.meta.zero_means else str(value)
-        rows.append((known.key, shown or "-", known.meta.unit, known.meta.text))
+        is_default = value == ({} if known.per_device else known.default)
+        mark = " " if is_default else "*"
+        shown = "-" if value == {} else _shown(known, value)
+        rows.append((mark, known.key, shown, known.meta.unit, known.meta.text))
     print(table(rows))
+    print("\n* differs from the default")
     return 0

@@ -39,28 +39,32 @@ def run(args: argparse.Namespace) -> int:
     for sentence in filter(None, (status["safe_mode_sentence"], status["pause_sentence"])):
         print(f"\n{sentence}")
     for worker in status["workers"]:
-        print(
-            f"\n{worker['model_id']}: {worker['state']}"
-            + (f" ({worker['reason']})" if worker["reason"] else "")
-        )
-        print(table(_worker_rows(worker), indent="  "))
+        print(f"\n{worker['model_id']}: {_state(worker)}")
+        if worker["pid"]:
+            print(table(_worker_rows(worker), indent="  "))
+    for problem in status["problems"]:
+        print(f"\nnote: {problem}")
     return 0
 
 
+def _state(worker: dict[str, Any]) -> str:
+    reason = worker["reason"]
+    return f"{worker['state']} ({reason})" if reason else str(worker["state"])
+
+
 def _worker_rows(worker: dict[str, Any]) -> list[tuple[str, str]]:
-    planned = ", ".join(
-        f"{device} {size(count)}" for device, count in worker["planned_bytes"].items()
-    )
-    taken = ", ".join(f"{device} {size(count)}" for device, count in worker["taken_bytes"].items())
+    slots = "one slot" if worker["slots"] == 1 else f"each of {worker['slots']} slots"
+    own = f"{size(worker['own_bytes'])} without the mapped weights"
     return [
-        ("process", str(worker["pid"] or "none")),
+        ("process", str(worker["pid"])),
         ("engine", worker["engine"]),
-        ("context", f"{worker['context_tokens']:,} tokens for each of {worker['slots']} slots"),
-        ("planned", planned),
-        ("taken", taken),
-        (
-            "cap",
-            f"{size(worker['own_bytes'])} of its own, {size(worker['cap_bytes'])} allowed by the guard",
-        ),
-        ("kernel cap", f"{size(worker['kernel_limit_bytes'])} by {worker['cap_kind']}"),
+        ("context", f"{worker['context_tokens']:,} tokens for {slots}"),
+        ("planned", _sizes(worker["planned_bytes"])),
+        ("taken", _sizes(worker["taken_bytes"])),
+        ("guard's cap", f"{size(worker['cap_bytes'])}; taken of it: {own}"),
+        ("kernel's cap", f"{size(worker['kernel_limit_bytes'])} by {worker['cap_kind']}"),
     ]
+
+
+def _sizes(by_device: dict[str, int]) -> str:
+    return ", ".join(f"{device} {size(count)}" for device, count in by_device.items())

@@ -62,8 +62,10 @@ class Paths:
     def prepare(self) -> None:
         """Creates the folders, the state folder private to the user.
 
+        Settings and models may lie in folders that only others write to.
+
         Raises:
-            FolderUnusable: when one cannot be created or written.
+            FolderUnusable: when one cannot be created, or state or logs cannot be written.
         """
         for folder in (self.config, self.state, self.data, self.models, self.logs):
             try:
@@ -74,9 +76,10 @@ class Paths:
                     f"{HOME_VARIABLE} to a folder that is.",
                     path=str(folder),
                 ) from error
-            if not os.access(folder, os.W_OK | os.X_OK):
+            is_ours = folder in {self.state, self.logs}
+            if not os.access(folder, os.W_OK | os.X_OK if is_ours else os.R_OK | os.X_OK):
                 raise FolderUnusable(
-                    f"Cannot write to {folder}. Make it writable, or set {HOME_VARIABLE} to a "
+                    f"Cannot use {folder}. Make it {'writable' if is_ours else 'readable'}, or set {HOME_VARIABLE} to a "
                     "folder that is.",
                     path=str(folder),
                 )

@@ -17,12 +17,13 @@ from app.core.settings_meta import setting as _setting
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    listen: str = _setting(
+    listen: Literal["127.0.0.1", "::1", "localhost"] = _setting(
         "127.0.0.1",
         "Listen address",
-        "The loopback address of the endpoint. Any other address is refused.",
+        "The loopback address of the endpoint; localhost opens both of them.",
         page="Endpoint",
         needs=Needs.RESTART,
+        refusal="since anyone who reaches another address could use the models",
     )
     port: int = _setting(
         8555,

@@ -1,12 +1,13 @@
 """`settings.yaml`: only what differs from the defaults, written in one rename.
 
-A value that is wrong falls back to its default and is reported once with its path; a damaged file is
-kept beside under another name, so that nothing the user wrote is lost.
+A value that is wrong falls back to its default and is reported with its path. Reading changes nothing;
+before a file that is not wholly understood is written anew, a copy of it is kept beside.
 Thread: one `SettingsFile` belongs to the core loop, or to one verb of the command line.
 """
 
 import contextlib
 import os
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -46,12 +47,8 @@ class SettingsFile:
         try:
             tree = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
         except yaml.YAMLError as error:
-            kept = self._set_aside()
-            where = f" A copy is kept as {kept.name}." if kept else ""
             line = " ".join(str(error).split())
-            return Loaded(
-                Settings(), (f"{self.path} is not YAML: {line}; defaults are used.{where}",)
-            )
+            return Loaded(Settings(), (f"{self.path} is not YAML: {line}; defaults are used.",))
         if tree is None:
             return Loaded(Settings())
         settings, problems = Settings(), []
@@ -78,9 +75,11 @@ class SettingsFile:
         scratch = self.path.with_suffix(f".{os.getpid()}.new")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            scratch.write_text(
-                yaml.safe_dump(tree, sort_keys=False, allow_unicode=True), encoding="utf-8"
-            )
+            if self.load().problems:
+                self._set_aside()
+            # A key may be among the settings: nobody else may read them.
+            with open(scratch, "w", encoding="utf-8", opener=_private) as file:
+                yaml.safe_dump(tree, file, sort_keys=False, allow_unicode=True)
             scratch.replace(self.path)
         except OSError as error:
             with contextlib.suppress(OSError):
@@ -91,13 +90,15 @@ class SettingsFile:
                 path=str(self.path),
             ) from error
 
-    def _set_aside(self) -> Path | None:
+    def _set_aside(self) -> None:
+        """Keeps a copy of a file that is not wholly understood before it is written anew."""
         kept = self.path.with_name(f"{self.path.stem}.damaged-{int(time.time())}.yaml")
-        try:
-            self.path.replace(kept)
-        except OSError:
-            return None
-        return kept
+        with contextlib.suppress(FileNotFoundError):
+            shutil.copy2(self.path, kept)
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _flatten(tree: object) -> Iterator[tuple[str, object]]:

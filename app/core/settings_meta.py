@@ -24,7 +24,10 @@ class Needs(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Meta:
-    """The words and bounds of one setting. `minimum`, `maximum` and `step` are in `unit`."""
+    """The words and bounds of one setting. `minimum`, `maximum` and `step` are in `unit`.
+
+    `refusal` says why other values are refused, where that is not plain.
+    """
 
     title: str
     text: str
@@ -35,6 +38,7 @@ class Meta:
     page: str = "General"
     needs: Needs = Needs.NOTHING
     zero_means: str = ""
+    refusal: str = ""
 
 
 def setting(default: Any, title: str, text: str, **meta: Any) -> Any:
@@ -73,7 +77,8 @@ class Description:
         if self.choices:
             if raw in self.choices:
                 return raw
-            raise self._wrong(raw, "one of " + ", ".join(self.choices))
+            why = f", {self.meta.refusal}" if self.meta.refusal else ""
+            raise self._wrong(raw, "one of " + ", ".join(self.choices) + why)
         if self.kind is bool:
             return self._check_bool(raw)
         if self.kind is str:
@@ -91,12 +96,14 @@ class Description:
         raise self._wrong(raw, "true or false")
 
     def _check_number(self, raw: object) -> float:
-        if self.kind is int and self.meta.zero_means == "auto" and raw == "auto":
+        if raw == "auto" and self.meta.zero_means:
             return 0
         number: float
         try:
             if isinstance(raw, str):
-                number = parse_size(raw) if self.meta.unit == "bytes" else self.kind(raw)
+                number = (
+                    parse_size(raw) if self.meta.unit in {"bytes", "tokens"} else self.kind(raw)
+                )
             elif (
                 isinstance(raw, bool)
                 or not isinstance(raw, int | float)
@@ -116,7 +123,7 @@ class Description:
             or (high is not None and number > high)
             or math.isnan(number)
         ):
-            raise self._wrong(raw, f"{low:g} to {high:g} {self.meta.unit}".rstrip())
+            raise self._wrong(raw, f"{low:,.12g} to {high:,.12g} {self.meta.unit}".rstrip())
         return number
 
     def _wrong(self, raw: object, wanted: str) -> SettingsInvalid:
@@ -126,7 +133,7 @@ class Description:
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `512`, `512M`, `1.5GiB` and the like; units are powers of 1,024.
+    """A count from `512`, `512M`, `1.5GiB` and the like; units are powers of 1,024.
 
     Raises:
         ValueError: when it is no size.

@@ -122,7 +122,7 @@ class AppProcess:
         except (OSError, ValueError):
             return False
         self.port = int(told["port"])
-        return bool(told["pid"] == self.process.pid)
+        return bool(told["pid"] == self.process.pid and self.port)
 
     @property
     def url(self) -> str:

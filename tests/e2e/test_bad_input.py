@@ -109,10 +109,13 @@ def test_port_in_use_names_who_holds_it(coolhead_home: Paths) -> None:
 
 def test_listening_beyond_loopback_is_refused(coolhead_home: Paths) -> None:
     coolhead_home.settings_file.write_text("server:\n  listen: 0.0.0.0\n")
-    result = run_cli("--headless", "--port", "auto", home=coolhead_home)
-    assert result.returncode == 1
-    assert "0.0.0.0" in result.stderr
-    assert "127.0.0.1" in result.stderr
+    with AppProcess(coolhead_home) as app:
+        told = app.status()
+        assert told["endpoint"].startswith("http://127.0.0.1:")
+        assert "0.0.0.0" in told["problems"][0]
+        result = run_cli("settings", "set", "server.listen", "0.0.0.0", home=coolhead_home)
+        assert result.returncode == 1
+        assert "one of 127.0.0.1, ::1, localhost" in result.stderr
 
 
 def test_state_folder_that_is_a_file_is_named(coolhead_home: Paths) -> None:

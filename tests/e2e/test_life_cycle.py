@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from app.cli.client import RunningApp, find_running
 from app.core.paths import Paths
 from tests.e2e.app_process import AppProcess, install_model, run_cli, wait_for
 
@@ -150,6 +151,48 @@ def test_second_start_finds_the_first_and_exits_zero(coolhead_home: Paths) -> No
         result = run_cli("--headless", home=coolhead_home)
         assert result.returncode == 0, result.stderr
         assert str(app.process.pid) in result.stdout
+
+
+def _running(home: Paths) -> RunningApp:
+    found = find_running(home)
+    assert found is not None
+    return found
+
+
+def test_stopped_endpoint_leaves_the_app_within_reach(coolhead_home: Paths) -> None:
+    with AppProcess(coolhead_home) as app:
+        running = _running(coolhead_home)
+        running.call("POST", "/admin/stop", {})
+        wait_for(lambda: _running(coolhead_home).port == 0, what="the port to close")
+        with pytest.raises(OSError):
+            app.call("GET", "/health")
+        told = run_cli("status", "--json", home=coolhead_home)
+        assert json.loads(told.stdout)["state"] == "stopped"
+        assert run_cli("--headless", home=coolhead_home).returncode == 0
+        asked = run_cli("ask", "Hello", "--model", "any", home=coolhead_home)
+        assert asked.returncode == 1
+        assert "coolhead start" in asked.stderr
+        assert run_cli("start", home=coolhead_home).returncode == 0
+        app.port = _running(coolhead_home).port
+        assert app.call("GET", "/health")[0] == 200
+        running.call("POST", "/admin/stop", {})
+        assert run_cli("stop", home=coolhead_home).returncode == 0
+        assert app.process.wait(60) == 0
+
+
+def test_api_key_is_asked_of_clients_and_not_of_our_own(
+    coolhead_home: Paths, smollm2: Path
+) -> None:
+    install_model(coolhead_home, smollm2)
+    with AppProcess(coolhead_home) as app:
+        assert (
+            run_cli("settings", "set", "server.api_key", "s3cret", home=coolhead_home).returncode
+            == 0
+        )
+        assert app.chat("Hello")[0] == 401
+        asked = run_cli("ask", "Hello", "--max-tokens", "4", home=coolhead_home)
+        assert asked.returncode == 0, asked.stderr
+        app.look()
 
 
 def test_lock_of_a_killed_app_does_not_stop_the_next(coolhead_home: Paths) -> None:

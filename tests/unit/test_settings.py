@@ -82,10 +82,14 @@ def test_settings_damaged_file_gives_defaults_and_says_so(tmp_path: Path, text: 
     assert loaded.problems
 
 
-def test_settings_damaged_file_is_kept_aside(tmp_path: Path) -> None:
+def test_settings_damaged_file_is_kept_aside_before_it_is_written_anew(tmp_path: Path) -> None:
     file = SettingsFile(tmp_path / "settings.yaml")
     file.path.write_text("server: {port: 1")
-    file.load()
+    loaded = file.load()
+    assert file.path.read_text() == "server: {port: 1"
+    file.save(loaded.settings.replace({"server.port": 9000}))
+    assert file.load().problems == ()
+    assert file.path.stat().st_mode & 0o777 == 0o600
     kept = list(tmp_path.glob("settings.damaged-*.yaml"))
     assert [path.read_text() for path in kept] == ["server: {port: 1"]
 

@@ -48,7 +48,8 @@ class AccessRules:
 
     Attributes:
         port: of the endpoint; part of the allowed Host values.
-        api_key: asked of every client when set (`Authorization: Bearer` or `x-api-key`).
+        api_key: asked of every client when set (`Authorization: Bearer` or `x-api-key`); the admin
+            token does as well, so that our own command line needs no other.
         admin_token: asked for everything below `/admin/`; without one nothing there is answered.
         allowed_origins: exact origins of web pages that may call.
     """
@@ -114,6 +115,7 @@ class AccessRules:
             and path not in OPEN_PATHS
             and not _is_same(_bearer(fields), self.api_key)
             and not _is_same(get(b"x-api-key", b""), self.api_key)
+            and not (self.admin_token and _is_same(_bearer(fields), self.admin_token))
         ):
             return _unauthorized("The API key is missing or wrong.")
         return passed

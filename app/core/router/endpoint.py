@@ -100,6 +100,7 @@ class Endpoint:
         self._admin = Admin(execute, snapshot, events)
         self._server = HttpServer(self._handle, self._http_limits(), self._access())
         self._ticker: asyncio.Task[None] | None = None
+        self._host = ""
         self._unsubscribe: Callable[[], None] | None = None
 
     # Life.
@@ -112,6 +113,7 @@ class Endpoint:
         """
         server = self._settings().server
         await self._server.start(server.listen, server.port if port is None else port)
+        self._host = server.listen  # a later change of the setting waits for the next opening
         self._gate.stop(False)
         self._remotes.use(self._router.rules)
         self._log.open()
@@ -221,8 +223,7 @@ class Endpoint:
     @property
     def url(self) -> str:
         """What OpenAI clients take as base URL; empty while closed."""
-        host = self._settings().server.listen
-        host = f"[{host}]" if ":" in host else host
+        host = f"[{self._host}]" if ":" in self._host else self._host
         return f"http://{host}:{self.port}/v1" if self.port else ""
 
     @property
