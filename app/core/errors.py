@@ -90,7 +90,10 @@ class DownloadFailed(ModelError):
 
 
 class DoesNotFit(CoolheadError):
-    """Carries `needed_bytes`, `available_bytes`, `reserve_bytes` and `device` in its details."""
+    """Carries `needed_bytes`, `available_bytes`, `reserve_bytes` and `device` in its details.
+
+    With `is_permanent` it would not fit in an otherwise empty machine either.
+    """
 
     title = "This does not fit into memory"
     code = "does_not_fit"

@@ -192,6 +192,7 @@ class FakePlanner:
     """Says what it is told; `steps` has the steps of each price that was asked for."""
 
     fits: bool = True
+    most_bytes: int = -1
     load: LoadSettings = field(default_factory=lambda: LoadSettings(context_tokens=4096, slots=2))
     available_bytes: int = 8 << 30
     steps: list[int] = field(default_factory=list)
@@ -208,7 +209,8 @@ class FakePlanner:
         self.live.append(live)
         ram = DevicePlan("RAM", weights_bytes=50 * MIB, kv_bytes=100 * MIB)
         plan = MemoryPlan((ram,), 100 * MIB, 50 * MIB, "formula", 10.0)
-        fit = Fit(self.fits, "RAM", 150 * MIB, 140 * MIB, 20 * MIB, 120 * MIB, "RAM is small.")
+        sizes = (150 * MIB, 140 * MIB, 20 * MIB, 120 * MIB)
+        fit = Fit(self.fits, "RAM", *sizes, "RAM is small.", self.most_bytes)
         return Priced(self.load, plan, fit, self.machine(), way_out="Take less context.")
 
     def record(

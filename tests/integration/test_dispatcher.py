@@ -9,6 +9,7 @@ import httpx2
 import pytest
 
 from app.core.lifecycle import ExitCause, PressureLevel, WorkerState
+from app.core.router.places import Place
 from tests.fakes.endpoint_bench import CHAT, EndpointBench, body, run, texts
 from tests.fakes.fake_backends import until
 
@@ -234,6 +235,25 @@ def test_dispatcher_load_that_fails_is_told_to_all_who_wait() -> None:
         assert "retry-after" in answers[0].headers
 
     run(story, options={"fail": "out of cheese"})
+
+
+def test_dispatcher_model_that_can_never_fit_is_a_400_and_makes_nobody_leave() -> None:
+    async def story(bench: EndpointBench) -> None:
+        assert (await bench.chat(model="n")).status_code == 200
+        bench.planner.fits, bench.planner.most_bytes = False, 149 << 20
+        answer = await bench.chat(model="m")
+        assert answer.status_code == 400
+        assert "retry-after" not in answer.headers
+        error = answer.json()["error"]
+        assert (error["code"], error["type"]) == ("does_not_fit", "invalid_request_error")
+        assert "Waiting does not change that." in error["message"]
+        assert bench.endpoint.model("n").place is Place.READY
+        bench.planner.most_bytes = 1 << 30  # with others gone it would
+        answer = await bench.chat(model="m")
+        assert answer.status_code == 503
+        assert "retry-after" in answer.headers
+
+    run(story)
 
 
 def test_dispatcher_unload_waits_for_the_answer() -> None:

@@ -96,6 +96,21 @@ def test_fit_gpu_that_is_gone_is_said() -> None:
     assert "no such GPU" in refused.sentence
 
 
+def test_fit_hopeless_is_what_an_empty_machine_could_not_take_either() -> None:
+    card = Gpu("CUDA0", "card", 8 * GIB, GIB, has_display=True)
+    limits = Limits(2 * GIB, 0, (GpuLimit("CUDA0", GIB, 0, 0),))
+    full = judge(host_plan(20 * GIB), machine(), limits)
+    assert (full.fits, full.is_hopeless, full.most_bytes) == (False, False, 30 * GIB)
+    assert judge(host_plan(30 * GIB + 1), machine(), limits).is_hopeless
+    assert not judge(host_plan(30 * GIB), machine(32 * GIB), limits).is_hopeless
+    capped = Limits(2 * GIB, ram_cap_bytes=4 * GIB)
+    assert judge(host_plan(5 * GIB), machine(), capped).is_hopeless
+    assert not judge(host_plan(3 * GIB), machine(), capped, live_own_bytes=2 * GIB).is_hopeless
+    assert not judge(gpu_plan(7 * GIB), machine(16 * GIB, card), limits).is_hopeless
+    assert judge(gpu_plan(7 * GIB + 1), machine(16 * GIB, card), limits).is_hopeless
+    assert judge(gpu_plan(GIB, "CUDA7"), machine(), limits).is_hopeless
+
+
 def test_fit_unified_memory_counts_the_gpu_part_as_ram() -> None:
     gpu = Gpu("MTL0", "Apple GPU", 20 * GIB, 16 * GIB, is_integrated=True, kind="metal")
     plan = MemoryPlan(

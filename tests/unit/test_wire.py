@@ -69,6 +69,8 @@ def test_wire_of_path(path: str, wire: Wire) -> None:
         (QueueFull("x"), 429),
         (AdmissionClosed("x"), 503),
         (DoesNotFit("x"), 503),
+        (DoesNotFit("x", is_permanent=False), 503),
+        (DoesNotFit("x", is_permanent=True), 400),
         (WorkerStopped("x"), 503),
         (TargetFailed("x"), 502),
         (CoolheadError("x"), 500),

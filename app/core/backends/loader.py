@@ -117,15 +117,19 @@ class Loader:
         if settings.memory.force_load:
             _log.warning("loading %s although it does not fit: %s", spec.model_id, fit.sentence)
             return priced
+        # What could never fit makes nobody leave, and is not worth coming back for.
+        lacking_bytes = 0 if fit.is_hopeless else max(1, fit.needed_bytes - fit.cap_bytes)
+        waiting = " Waiting does not change that." if fit.is_hopeless else ""
         raise DoesNotFit(
-            f"{spec.model_id} does not fit. {fit.sentence} {priced.way_out}".rstrip(),
+            f"{spec.model_id} does not fit. {fit.sentence}{waiting} {priced.way_out}".rstrip(),
             model=spec.model_id,
             device=fit.device,
             needed_bytes=fit.needed_bytes,
             available_bytes=fit.available_bytes,
             reserve_bytes=fit.reserve_bytes,
             cap_bytes=fit.cap_bytes,
-            lacking_bytes=max(1, fit.needed_bytes - fit.cap_bytes),
+            lacking_bytes=lacking_bytes,
+            is_permanent=fit.is_hopeless,
         )
 
     def _backend_for(self, spec: ModelSpec) -> Backend:

@@ -31,6 +31,7 @@ class Fit:
         reserve_bytes: what is kept for the desktop.
         cap_bytes: what models may still take there; `needed_bytes` must not exceed it.
         sentence: the sum in words.
+        most_bytes: what models could take there with nothing else running; -1 for not known.
     """
 
     fits: bool
@@ -40,6 +41,12 @@ class Fit:
     reserve_bytes: int
     cap_bytes: int
     sentence: str
+    most_bytes: int = -1
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether it would not fit either if everything else were closed."""
+        return not self.fits and 0 <= self.most_bytes < self.needed_bytes
 
     @property
     def headroom_bytes(self) -> int:
@@ -88,6 +95,7 @@ def judge_all(
             needed,
             machine.ram_available_bytes - live_mapped_bytes,
             machine.ram_available_bytes - live_mapped_bytes - limits.ram_reserve_bytes,
+            machine.ram_total_bytes - limits.ram_reserve_bytes,
             limits.ram_reserve_bytes,
             limits.ram_cap_bytes,
             live_own_bytes + live_mapped_bytes,
@@ -145,6 +153,7 @@ def _gpu_verdict(
         with_margin(device, plan.margin_percent),
         min(gpu.total_bytes, gpu.free_bytes),
         may_take,
+        gpu.total_bytes - limit.reserve_bytes,
         limit.reserve_bytes,
         limit.cap_bytes,
         live_bytes,
@@ -157,6 +166,7 @@ def _verdict(
     needed: int,
     available: int,
     may_take: int,
+    most: int,
     reserve: int,
     user_cap: int,
     live: int,
@@ -173,7 +183,8 @@ def _verdict(
             why += f", {size_text(live)} of it held by running models"
     cap = max(cap, 0)
     sentence = f"{device}{note}: needs {size_text(needed)}, may take {size_text(cap)} ({why})."
-    return Fit(needed <= cap, device, needed, available, reserve, cap, sentence)
+    most = max(min(most, user_cap or most), 0)
+    return Fit(needed <= cap, device, needed, available, reserve, cap, sentence, most)
 
 
 def _absent(device: DevicePlan, plan: MemoryPlan) -> Fit:
@@ -186,4 +197,5 @@ def _absent(device: DevicePlan, plan: MemoryPlan) -> Fit:
         0,
         0,
         f"{device.device}: needs {size_text(needed)}, but this machine has no such GPU now.",
+        0,
     )

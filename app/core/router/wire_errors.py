@@ -106,6 +106,8 @@ def status_of(error: CoolheadError) -> int:
         own = error.details.get("status")
         if isinstance(own, int) and 400 <= own <= 599:
             return own
+    if isinstance(error, DoesNotFit) and error.details.get("is_permanent"):
+        return 400  # agents would come back to a 5xx for ever
     for kind in type(error).__mro__:
         if kind in _STATUSES:
             return _STATUSES[kind]
