@@ -9,14 +9,13 @@ import contextlib
 import logging
 import os
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import psutil
 
-from app.core.autostart import apply as apply_autostart
-from app.core.autostart import autostart
+from app.core.autostart import LoginEntry
 from app.core.backends.careful import CarefulPlanner
 from app.core.backends.caution import Caution
 from app.core.backends.llama_cpp import LlamaCppBackend
@@ -49,7 +48,7 @@ from app.core.handle import (
     UnloadModel,
 )
 from app.core.hardware.probe import probe_machine
-from app.core.lifecycle import AppState, ExitCause, WorkerState
+from app.core.lifecycle import AppState, ExitCause
 from app.core.models.dry_run import dry_run_or_formula
 from app.core.models.learning import Learning
 from app.core.models.library import ModelLibrary
@@ -61,10 +60,12 @@ from app.core.router.desktop_pause import DesktopPause
 from app.core.router.endpoint import Endpoint
 from app.core.router.ladder import Ladder
 from app.core.router.picture import Surroundings, take_picture
+from app.core.router.reloads import Reloads
 from app.core.router.router import Router
 from app.core.router.routes_file import write_default
-from app.core.settings import Settings, describe
+from app.core.settings import Settings
 from app.core.settings_file import Loaded, SettingsFile
+from app.core.settings_in_force import SettingsInForce
 from app.core.settings_meta import Needs
 from app.core.state_files import admin_token, write_endpoint
 from app.guard.client import GuardClient
@@ -81,7 +82,6 @@ DOOR_DRAIN_S = 1.0
 """For the calls that asked to quit to have their answer."""
 QUIT_DRAIN_S = 0.5
 """Quit breaks off what is being answered: the promise is to be gone within 5 s."""
-RELOAD_DRAIN_S = 600.0
 
 
 class Core:
@@ -95,9 +95,7 @@ class Core:
 
     def __init__(self, paths: Paths, loaded: Loaded, *, port: int | None = None) -> None:
         self._paths = paths
-        self._file = SettingsFile(paths.settings_file)
-        self._settings = loaded.settings
-        self._settings_lock = asyncio.Lock()  # two changes at once would lose one
+        self._in_force = SettingsInForce(SettingsFile(paths.settings_file), loaded.settings)
         self._problems = list(loaded.problems)
         self._port = port
         self._phase: AppState | None = AppState.STARTING
@@ -143,7 +141,8 @@ class Core:
         )
         self._ladder = Ladder(self._supervisor, self._endpoint, self._events)
         self._desktop_pause = DesktopPause(self._current, self._endpoint.pause, self._events)
-        self._autostart_problem = ""
+        self._login_entry = LoginEntry()
+        self._reloads = Reloads(self._supervisor, self._endpoint, self._caution)
         machine = probe_machine()
         self._caution.begin(machine)
         self._ram_total_bytes = machine.ram_total_bytes
@@ -182,7 +181,8 @@ class Core:
         loop = asyncio.get_running_loop()
         self._ticker = loop.create_task(self._tick(), name="picture")
         self._keep(self._desktop_pause.run(), "desktop pause")
-        self._keep(self._set_autostart(is_change=False), "start at login")
+        is_wanted = self._current().desktop.autostart
+        self._keep(self._login_entry.set(is_wanted, is_change=False), "start at login")
         loop.call_later(TOLD_S, self._caution.tell)
 
     async def _open_at_start(self, *, must_open: bool) -> None:
@@ -247,7 +247,7 @@ class Core:
                     await asyncio.to_thread(self._library.find, model_id)  # a slip is told
                 self._endpoint.unload(model_id)
             case ApplySettings(changes=changes):
-                return await self._apply(dict(changes))
+                return await self._apply(changes)
             case ReloadRoutes():
                 return await self._endpoint.reload_routes()
             case ShowWindow():
@@ -320,91 +320,28 @@ class Core:
 
     async def _reload_at_full_size(self) -> None:
         try:
-            await self._reload_models()
+            await self._reloads.reload_all()
         except CoolheadError as error:
             _log.error("a model could not be loaded at full size: %s", error.message)
 
-    async def _set_autostart(self, *, is_change: bool) -> None:
-        """Makes the login entry what the setting says; what stops it is shown among the problems."""
-        is_wanted = self._settings.desktop.autostart
-
-        def work() -> None:
-            apply_autostart(autostart(), is_wanted=is_wanted, is_change=is_change)
-
-        self._autostart_problem = ""
-        try:
-            await asyncio.to_thread(work)
-        except CoolheadError as error:
-            _log.error("start at login: %s", error.message)
-            self._autostart_problem = error.message
-
-    async def _apply(self, changes: dict[str, object]) -> str:
+    async def _apply(self, changes: Mapping[str, object]) -> str:
         """Checks all, saves, then carries out; says what was needed."""
-        async with self._settings_lock:
-            before = self._settings
-            settings = before.replace(changes)
-            needs = {
-                describe(key).meta.needs
-                for key in changes
-                if before.value(key) != settings.value(key)
-            }
-            await asyncio.to_thread(self._file.save, settings)
-            self._settings = settings
+        change = await self._in_force.change(changes)
+        settings = change.after
         self._library.look_in(_folders(settings))
         self._endpoint.settings_changed()
         self._desktop_pause.settings_changed()
-        if before.desktop.autostart != settings.desktop.autostart:
-            await self._set_autostart(is_change=True)
+        if change.before.desktop.autostart != settings.desktop.autostart:
+            await self._login_entry.set(settings.desktop.autostart, is_change=True)
         self._events.publish(SettingsChanged(tuple(changes), at=time.time()))
-        if Needs.RELOAD in needs:
-            await self._reload_models()
-        return (
-            "restart"
-            if Needs.RESTART in needs
-            else "reload"
-            if Needs.RELOAD in needs
-            else "nothing"
-        )
-
-    async def _reload_models(self) -> None:
-        """Each loaded model drains, is unloaded, and is loaded with the new settings.
-
-        One that is being loaded is waited for: it may have been priced with the old ones.
-
-        Raises:
-            CoolheadError: the first that stopped a load; the other models are reloaded all the same.
-        """
-        loaded = [
-            view.model_id
-            for view in self._supervisor.workers()
-            if view.state in {WorkerState.STARTING, WorkerState.READY}
-        ]
-        if loaded:
-            self._caution.allow_load()  # whoever changes settings has thought about it
-        failure: CoolheadError | None = None
-        for model_id in loaded:
-            try:
-                await self._reload_model(model_id)
-            except CoolheadError as error:
-                failure = failure or error
-        if failure is not None:
-            raise failure
-
-    async def _reload_model(self, model_id: str) -> None:
-        self._supervisor.forgive(model_id)
-        view = self._supervisor.worker(model_id)
-        if view is not None and view.state is WorkerState.STARTING:
-            with contextlib.suppress(CoolheadError):
-                await self._endpoint.load(model_id)
-        await self._supervisor.drain(model_id, RELOAD_DRAIN_S)
-        await self._supervisor.unload(model_id, ExitCause.UNLOADED, "new settings")
-        if self._endpoint.is_open:
-            await self._endpoint.load(model_id)
+        if Needs.RELOAD in change.needs:
+            await self._reloads.reload_all()
+        return change.strongest.value
 
     # What is so.
 
     def _current(self) -> Settings:
-        return self._settings
+        return self._in_force.settings
 
     def _set_phase(self, phase: AppState | None, reason: str = "") -> None:
         before = self.handle.snapshot.state
@@ -434,7 +371,7 @@ class Core:
         old = self.handle.snapshot
         around = Surroundings(
             pid=os.getpid(),
-            settings=self._settings,
+            settings=self._current(),
             models=self._specs,
             problems=self._all_problems(),
             ram_total_bytes=self._ram_total_bytes,
@@ -448,7 +385,7 @@ class Core:
             self.handle.put(replace(new, version=old.version + 1))
 
     def _all_problems(self) -> tuple[str, ...]:
-        found = [*self._problems, *self._desktop_pause.problems, self._autostart_problem]
+        found = [*self._problems, *self._desktop_pause.problems, self._login_entry.problem]
         return tuple(filter(None, found))
 
     def _read_routes(self) -> Router:
@@ -467,7 +404,7 @@ class Core:
     def _write_endpoint_file(self) -> None:
         write_endpoint(
             self._paths,
-            host=self._settings.server.listen,
+            host=self._current().server.listen,
             port=self._endpoint.port,
             admin_port=self._door.port,
             url=self._endpoint.url,

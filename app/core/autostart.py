@@ -5,7 +5,9 @@ One file for each system (`autostart_linux.py`, `autostart_macos.py`, `autostart
 (`COOLHEAD_HOME`) has an entry of its own, and nobody else's is ever touched.
 """
 
+import asyncio
 import hashlib
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -14,7 +16,10 @@ from pathlib import Path
 from typing import Protocol
 
 import app
+from app.core.errors import CoolheadError
 from app.core.paths import HOME_VARIABLE
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,3 +121,24 @@ def _argv() -> tuple[str, ...]:
         "runpy.run_module('app', run_name='__main__', alter_sys=True)"
     )
     return (sys.executable, "-P", "-c", code)
+
+
+class LoginEntry:
+    """The app's own entry, kept as the setting says. Thread: core loop.
+
+    `problem` says what stopped the last try; empty where nothing did.
+    """
+
+    def __init__(self) -> None:
+        self.problem = ""
+
+    async def set(self, is_wanted: bool, *, is_change: bool) -> None:
+        """Makes or removes the entry, off the loop; what stops it is kept in `problem`."""
+        self.problem = ""
+        try:
+            await asyncio.to_thread(
+                lambda: apply(autostart(), is_wanted=is_wanted, is_change=is_change)
+            )
+        except CoolheadError as error:
+            _log.error("start at login: %s", error.message)
+            self.problem = error.message
