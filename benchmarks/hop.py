@@ -5,7 +5,8 @@
 One client asks one request at a time over kept connections, a batch of each party in turn, so that a
 busy moment of the machine falls on all. `coolhead` is the whole endpoint with routing, admission and
 accounting, `coolhead_bare` the server, worker client and splice alone. `added` is a party's p50 less
-that of the worker asked directly; `ratio_to_nginx` is our added over nginx's. With `--app-port` a
+that of the worker asked directly; `ratio_to_nginx` is our added over nginx's. `cpu_us` is processor time
+a request, user and system, which a busy machine distorts less than it does latency. With `--app-port` a
 running Coolhead is measured beside them: its own model answers, so that only its p50 less that model's
 time says something.
 """
@@ -69,6 +70,11 @@ class Asker:
         return len(data) - cut - 4 >= int(head[at + 15 :].split(b"\r\n", 1)[0])
 
 
+def cpu_s(party: Party) -> float:
+    """Processor time so far, 0 for a party that we did not start."""
+    return party.cpu_s() if party.pid else 0.0
+
+
 def measure(requests: int, app_port: int, app_model: str) -> dict[str, object]:
     with ExitStack() as stack:
         worker = python_party(stack, "direct", "hop_worker.py")
@@ -89,6 +95,7 @@ def measure(requests: int, app_port: int, app_model: str) -> dict[str, object]:
             for _ in range(100):
                 asker.ask()
             asker.times_s.clear()
+        before_s = {asker.party.name: cpu_s(asker.party) for asker in askers}
         batch = 25
         for turn in range(requests // batch):
             # Each party goes first equally often.
@@ -96,18 +103,24 @@ def measure(requests: int, app_port: int, app_model: str) -> dict[str, object]:
             for asker in order:
                 for _ in range(batch):
                     asker.ask()
+        spent_s = {
+            asker.party.name: cpu_s(asker.party) - before_s[asker.party.name] for asker in askers
+        }
     direct = percentile(askers[0].times_s, 50)
+    spent_s.pop("direct")  # it has worked for all of them
     result: dict[str, object] = {"requests": requests, "unit": "ms"}
     added: dict[str, float] = {}
     for asker in askers:
         p50, p90, p99 = (percentile(asker.times_s, p) * 1000 for p in (50, 90, 99))
         added[asker.party.name] = p50 - direct * 1000
-        result[asker.party.name] = {
+        told = result[asker.party.name] = {
             "p50": round(p50, 4),
             "p90": round(p90, 4),
             "p99": round(p99, 4),
             "added": round(added[asker.party.name], 4),
         }
+        if asker.party.name in spent_s:
+            told["cpu_us"] = round(spent_s[asker.party.name] / len(asker.times_s) * 1e6, 1)
     if "nginx" in added:
         result["ratio_to_nginx"] = round(added["coolhead"] / added["nginx"], 3)
         result["bare_ratio_to_nginx"] = round(added["coolhead_bare"] / added["nginx"], 3)
