@@ -203,3 +203,12 @@ def test_library_links_in_circles_and_pipes_hide_nothing(coolhead_home: Paths) -
     assert ids(library) == ["a"]
     assert [broken.model_id for broken in library.damaged()] == ["nested"]
     assert time.monotonic() - started_s < 10.0
+
+
+def test_library_file_without_an_architecture_is_damaged(coolhead_home: Paths) -> None:
+    head = b"GGUF" + struct.pack("<IQQ", 3, 0, 0)
+    (coolhead_home.models / "nothing.gguf").write_bytes(head)
+    library = ModelLibrary(coolhead_home)
+    assert library.specs() == ()
+    (broken,) = library.damaged()
+    assert "architecture" in str(broken.error)

@@ -10,6 +10,7 @@ from typing import Literal
 
 from app.core.models.ggml_types import FILE_TYPES
 from app.core.models.gguf import GgufHeader, read_header
+from app.core.models.gguf_parser import invalid_file
 from app.core.models.plan_shape import Shape, shape_of
 
 ModelFormat = Literal["gguf", "mlx"]
@@ -59,8 +60,14 @@ def read_spec(path: Path, model_id: str = "") -> ModelSpec:
 
 
 def spec_of(header: GgufHeader, path: Path, model_id: str = "") -> ModelSpec:
-    """Describe the model that `header` was read from."""
+    """Describe the model that `header` was read from.
+
+    Raises:
+        ModelFileInvalid: it names no architecture, so that no engine could run it.
+    """
     architecture = header.text("general.architecture")
+    if not architecture:
+        raise invalid_file(path, 0, "it does not say of what architecture it is")
     return ModelSpec(
         model_id=model_id or path.stem,
         path=header.files[0],
