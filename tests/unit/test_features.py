@@ -257,3 +257,11 @@ def test_extract_fields_that_would_cost_the_worker_its_memory_are_refused(
 )
 def test_extract_odd_but_harmless_fields_pass(asked: dict[str, Any]) -> None:
     assert not features({"model": "m", "messages": []} | asked).wants_json
+
+
+def test_extract_name_too_long_for_a_header_is_refused() -> None:
+    assert features({"model": "m" * 512, "messages": []}).model == "m" * 512
+    with pytest.raises(RequestInvalid, match="512 characters"):
+        features({"model": "m" * 513, "messages": []})
+    with pytest.raises(RequestInvalid, match="512 characters"):
+        features({"messages": []}, path=f"/model/{'m' * 513}{CHAT}")

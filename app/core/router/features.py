@@ -20,6 +20,9 @@ SESSION_HEADERS = ("x-coolhead-session", "x-claude-code-session-id", "x-session-
 
 _OUR_HEADERS = frozenset(name.encode() for name in (TAGS_HEADER, *SESSION_HEADERS))
 
+MOST_NAME_CHARACTERS = 512
+"""Of a model: it is told in headers, logs and errors, and the last ones are remembered."""
+
 # What one picture costs in the prompt: vision encoders in use give 256 to 1,500 tokens.
 IMAGE_TOKENS = 768
 
@@ -127,11 +130,16 @@ def extract(path: str, headers: Mapping[str, str], body: bytes) -> RequestFeatur
     # Most requests have none of our headers, and each look would cost as much as a whole condition.
     is_plain = type(headers) is SentHeaders and headers.has_none_of(_OUR_HEADERS)
     ours = NO_HEADERS if is_plain else headers
+    model = path_model or content.model or content.name or ""
+    if len(model) > MOST_NAME_CHARACTERS:
+        raise RequestInvalid(
+            f"The model's name is longer than {MOST_NAME_CHARACTERS} characters.", param="model"
+        )
     # In the order of its fields: names would add a quarter to the time of all this.
     return RequestFeatures(
         clean,
         wire,
-        path_model or content.model or content.name or "",
+        model,
         path_model,
         () if is_plain and content.tags is None else _tags(content.tags, ours),
         headers,
