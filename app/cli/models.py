@@ -2,22 +2,23 @@
 
 import argparse
 import json
-import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from app.cli.ask import progress_bar
 from app.cli.plan import library_of
 from app.cli.text import size, table
-from app.core.errors import FolderUnusable, ModelError
 from app.core.hardware.machine import Machine
 from app.core.hardware.probe import probe_machine
-from app.core.models.catalogue import catalogue, entry_for
-from app.core.models.download import fetch
+from app.core.models.catalogue import CatalogueEntry, catalogue, entry_for
+from app.core.models.download import fetch, origin
 from app.core.models.family import FamilyChoice, choose_quantization
 from app.core.models.library import ModelLibrary
+from app.core.models.outline import can_outline, outlined
 from app.core.models.presets_file import presets
+from app.core.models.removal import remove
 from app.core.models.spec import ModelSpec
 from app.core.paths import Paths, user_paths
 from app.core.settings import Settings
@@ -63,7 +64,14 @@ def _list(args: argparse.Namespace, library: ModelLibrary) -> int:
             for each in damaged
         ]
         known = [
-            {"name": entry.name, "title": entry.title, "text": entry.text} for entry in catalogue()
+            {
+                "name": entry.name,
+                "title": entry.title,
+                "text": entry.text,
+                "about_bytes": _about_bytes(entry),
+                "is_installed": _is_installed(entry, specs),
+            }
+            for entry in catalogue()
         ]
         print(json.dumps({"models": rows, "damaged": broken, "catalogue": known}, indent=2))
         return 0
@@ -71,12 +79,31 @@ def _list(args: argparse.Namespace, library: ModelLibrary) -> int:
         head = ("model", "size", "quantization", "parameters", "context", "file")
         print(table([head, *(_row(spec) for spec in specs)]))
     else:
-        print("No model is installed. `coolhead models pull NAME` fetches one:")
+        print("No model is installed.")
     for each in damaged:
         print(f"! {each.model_id}: {each.error.message}")
-    if not specs:
-        print(table([(entry.name, entry.title, entry.text) for entry in catalogue()], indent="  "))
+    rest = [entry for entry in catalogue() if not _is_installed(entry, specs)]
+    if rest:
+        print("\n`coolhead models pull NAME` fetches one; `coolhead plan NAME` tells first what it takes:")
+        print(table([_offer(entry) for entry in rest], indent="  "))
+        print("Anything else on the Hub: OWNER/REPO, or OWNER/REPO:QUANTIZATION.")
     return 0
+
+
+def _is_installed(entry: CatalogueEntry, specs: Sequence[ModelSpec]) -> bool:
+    return any(spec.model_id.startswith(entry.name) for spec in specs)
+
+
+def _about_bytes(entry: CatalogueEntry) -> int:
+    if entry.size_bytes or not can_outline(entry):
+        return entry.size_bytes
+    return outlined(entry).size_bytes
+
+
+def _offer(entry: CatalogueEntry) -> tuple[str, ...]:
+    about = _about_bytes(entry)
+    told = size(about) if about else ""
+    return (entry.name, told if entry.size_bytes else f"~ {told}", entry.quantization, entry.text)
 
 
 def _row(spec: ModelSpec) -> tuple[str, ...]:
@@ -121,7 +148,7 @@ def _pull(args: argparse.Namespace, paths: Paths, library: ModelLibrary, setting
         print(choice.reason, file=sys.stderr)
         return choice.quantization
 
-    with progress_bar(f"Fetching {entry.title or entry.name}") as shown:
+    with progress_bar(origin(entry, paths)) as shown:
         path = fetch(entry, paths, shown, pick=pick)
     spec = next((spec for spec in library.specs() if path in spec.files), None)
     if args.json:
@@ -156,23 +183,7 @@ def _remove(args: argparse.Namespace, paths: Paths, library: ModelLibrary) -> in
     else:
         spec = library.find(args.name)
         files, path = spec.files, spec.path
-    if not path.resolve().is_relative_to(paths.models.resolve()):
-        raise ModelError(
-            f"{path} is not in {paths.models} and is left alone: delete it yourself, or take its "
-            "folder out of model.folders."
-        )
-    freed = sum(file.stat().st_size for file in files)
-    try:
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            for file in files:
-                file.unlink()
-    except OSError as error:
-        raise FolderUnusable(
-            f"{path} cannot be deleted: {error.strerror}. Make {paths.models} writable.",
-            path=str(path),
-        ) from error
+    freed = remove(path, files, paths.models)
     if args.json:
         print(json.dumps({"removed": [str(file) for file in files], "freed_bytes": freed}))
     else:

@@ -11,6 +11,7 @@ from PySide6.QtGui import QAction, QDesktopServices, QGuiApplication
 
 from app.core.handle import Command, LeaveSafeMode, Pause, Snapshot, Start, Stop
 from app.ui.bridge import Bridge, Outcome
+from app.ui.fit_watch import FitWatch
 from app.ui.i18n import tr
 from app.ui.icons import state_icon
 from app.ui.view_state import Entry, ViewState, view_state
@@ -38,9 +39,16 @@ class Actions(QObject):
     quit_asked = Signal()
     failed = Signal(object)
 
-    def __init__(self, bridge: Bridge, log_folder: Path, parent: QObject | None = None) -> None:
+    def __init__(
+        self,
+        bridge: Bridge,
+        log_folder: Path,
+        fit: FitWatch | None = None,
+        parent: QObject | None = None,
+    ) -> None:
         super().__init__(parent)
         self._bridge = bridge
+        self._fit = fit
         self._log_folder = log_folder
         self.line = QAction("Coolhead", self)
         self.line.triggered.connect(self._show_activity)
@@ -56,24 +64,30 @@ class Actions(QObject):
         self.entries[Entry.LOGS].triggered.connect(self._open_logs)
         self.entries[Entry.QUIT].triggered.connect(self.quit_asked)
         bridge.snapshot_changed.connect(self._show)
-        self.state: ViewState = view_state(bridge.snapshot)
+        if fit is not None:
+            fit.changed.connect(self.refresh)
+        self.state: ViewState = self._look(bridge.snapshot)
         self._draw()
 
     @Slot()
     def refresh(self) -> None:
         """Draws the newest snapshot; called whenever the menu opens."""
-        self.state = view_state(self._bridge.snapshot)
+        self.state = self._look(self._bridge.snapshot)
         self._draw()
 
     @Slot(object)
     def _show(self, snapshot: Snapshot) -> None:
-        newest = view_state(snapshot)
+        newest = self._look(snapshot)
         if newest != self.state:  # most snapshots differ in figures that are not shown here
             self.state = newest
             self._draw()
 
+    def _look(self, snapshot: Snapshot) -> ViewState:
+        return view_state(snapshot, self._fit.unfit if self._fit is not None else None)
+
     def _draw(self) -> None:
-        self.line.setText(self.state.line.replace("&", "&&"))
+        self.line.setText(self.state.menu_line.replace("&", "&&"))
+        self.line.setToolTip(self.state.tooltip)
         self.line.setIcon(state_icon(self.state.icon))
         for entry, shown in self.state.entries.items():
             action = self.entries[entry]

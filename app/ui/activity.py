@@ -1,9 +1,16 @@
-"""What has happened, as lines for people; kept from the start, shown on the activity page. Pure."""
+"""What has happened, as lines for people: what was written down before, and what is heard. Pure.
+
+Heard from the start of the tray, shown on the activity page.
+"""
 
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import msgspec
+
+from app.core.event_log import KEPT
 from app.core.events import (
     AppStateChanged,
     Event,
@@ -21,6 +28,7 @@ from app.core.events import (
 from app.ui.i18n import tr
 
 LINES_KEPT = 300
+_KINDS: Mapping[str, type[Event]] = {kind.__name__: kind for kind in KEPT}
 
 
 def line_of(happened: Event) -> str:
@@ -54,11 +62,23 @@ def _joined(head: str, tail: str) -> str:
     return f"{head}. {tail}" if tail else head
 
 
+def event_of(record: Mapping[str, Any]) -> Event | None:
+    """The event behind a line of the event log; None for one of another version of Coolhead."""
+    kind = _KINDS.get(str(record.get("event")))
+    if kind is None:
+        return None
+    try:
+        return msgspec.convert(record, kind)
+    except msgspec.ValidationError:
+        return None
+
+
 class ActivityLog:
-    """The last lines, newest last; `version` rises with each. Thread: GUI."""
+    """The last lines, newest last; `version` rises with each change. Thread: GUI."""
 
     def __init__(self) -> None:
         self._lines: deque[str] = deque(maxlen=LINES_KEPT)
+        self._first_s = 0.0
         self.version = 0
 
     @property
@@ -67,8 +87,35 @@ class ActivityLog:
 
     def add(self, happened: Iterable[Event]) -> None:
         for one in happened:
-            text = line_of(one)
-            if text:
-                at_s = one.at or time.time()
-                self._lines.append(time.strftime("%H:%M:%S  ", time.localtime(at_s)) + text)
+            at_s = one.at or time.time()
+            self._first_s = self._first_s or at_s
+            line = _dated(one, at_s)
+            if line:
+                self._lines.append(line)
                 self.version += 1
+
+    def add_earlier(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Puts what was written down before the first event heard here in front of it."""
+        before = []
+        for record in records:
+            one = event_of(record)
+            # The log rounds its times, so that ours are rounded to compare.
+            if one is None or (self._first_s and one.at >= round(self._first_s, 3)):
+                continue
+            before.append(_dated(one, one.at))
+        room = LINES_KEPT - len(self._lines)
+        found = [line for line in before if line]
+        if self._lines and found and found[-1] == self._lines[0]:
+            found.pop()
+        self._lines.extendleft(reversed(found[len(found) - min(room, len(found)) :]))
+        self.version += 1
+
+
+def _dated(happened: Event, at_s: float) -> str:
+    """The line of an event with its time of day, and the day if it is not today."""
+    text = line_of(happened)
+    if not text:
+        return ""
+    at, today = time.localtime(at_s), time.localtime()
+    is_today = (at.tm_year, at.tm_yday) == (today.tm_year, today.tm_yday)
+    return time.strftime("%H:%M:%S  " if is_today else "%Y-%m-%d %H:%M:%S  ", at) + text

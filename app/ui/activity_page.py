@@ -22,7 +22,7 @@ from app.ui.activity import ActivityLog
 from app.ui.i18n import tr
 from app.ui.icons import state_icon
 from app.ui.sparkline import Sparkline
-from app.ui.view_state import view_state
+from app.ui.view_state import Unfit, view_state
 
 _COLUMNS = ("Model", "State", "In-flight", "Waiting", "Context", "Taken / planned", "Cap")
 
@@ -65,8 +65,8 @@ class ActivityPage(QWidget):
         layout.addWidget(self.workers)
         layout.addWidget(self.events, 1)
 
-    def show_snapshot(self, snapshot: Snapshot) -> None:
-        state = view_state(snapshot)
+    def show_snapshot(self, snapshot: Snapshot, unfit: Unfit | None = None) -> None:
+        state = view_state(snapshot, unfit)
         self._icon.setPixmap(state_icon(state.icon).pixmap(QSize(32, 32)))
         endpoint = (snapshot.endpoint,) if snapshot.endpoint else ()
         self._line.setText("\n".join((state.line, *endpoint, *state.details, *snapshot.problems)))
@@ -91,7 +91,6 @@ class ActivityPage(QWidget):
 
 def _cells(worker: WorkerSnapshot) -> tuple[str, ...]:
     taken, planned = sum(worker.taken_bytes.values()), sum(worker.planned_bytes.values())
-    cap = f"{size_text(worker.cap_bytes)} ({worker.cap_kind.value.replace('_', ' ')})"
     return (
         worker.model_id,
         worker.state.value,
@@ -99,5 +98,14 @@ def _cells(worker: WorkerSnapshot) -> tuple[str, ...]:
         str(worker.queued),
         f"{worker.context_tokens:,} × {worker.slots}" if worker.slots else "",
         f"{size_text(taken)} / {size_text(planned)}",
-        cap if worker.cap_bytes else "",
+        _caps(worker),
     )
+
+
+def _caps(worker: WorkerSnapshot) -> str:
+    """What the guard ends it at, and behind it what the kernel enforces."""
+    found = [f"{size_text(worker.cap_bytes)} {tr('guard')}"] if worker.cap_bytes else []
+    if worker.kernel_limit_bytes:
+        kind = worker.cap_kind.value.replace("_", " ")
+        found.append(f"{size_text(worker.kernel_limit_bytes)} {kind}")
+    return ", ".join(found)

@@ -17,11 +17,13 @@ from app.core.errors import DisplayMissing
 from app.core.events import Event
 from app.core.handle import Handle
 from app.core.hardware.display import display_available
+from app.core.hardware.probe import probe_machine
 from app.core.paths import Paths
 from app.ui import qt_log, theme
 from app.ui.actions import Actions
 from app.ui.activity import ActivityLog
 from app.ui.bridge import Bridge
+from app.ui.fit_watch import FitWatch
 from app.ui.icons import state_icon
 from app.ui.leaving import Leaving
 from app.ui.stall_watch import StallWatch
@@ -48,7 +50,7 @@ def run_tray(
 
     Args:
         handle: the core's handle.
-        paths: for the log folder.
+        paths: for the log folder, the events of before, and the models.
         is_core_alive: false once the core loop has ended, however that came about.
         probe: how the panel reads this machine; `probe_machine` unless given.
 
@@ -94,14 +96,16 @@ class _Shell(QObject):
     ) -> None:
         super().__init__()
         self._app = app
+        self._paths = paths
         self._is_core_alive = is_core_alive
-        self._probe = probe
+        self._probe = probe or probe_machine
         self._panel: Panel | None = None
         self.bridge = Bridge(handle, self)
         self._log = ActivityLog()
         self.bridge.events_arrived.connect(self._on_events)
         self._theme = theme.Theme(app, self.bridge, self)
-        self.actions = Actions(self.bridge, paths.logs, self)
+        self._fit = FitWatch(self.bridge, self._probe, parent=self)
+        self.actions = Actions(self.bridge, paths.logs, self._fit, self)
         self.tray = Tray(self.bridge, self.actions, self)
         self.leaving = Leaving(self.bridge, self)
         self._stalls = StallWatch(self)
@@ -124,6 +128,7 @@ class _Shell(QObject):
         self._stalls.close()
         self.bridge.close()
         if self._panel is not None:
+            self._panel.pulls.close()
             self._panel.close()
             self._panel.deleteLater()
         self.tray.close()
@@ -133,7 +138,9 @@ class _Shell(QObject):
         if self._panel is None:
             from app.ui.panel import Panel  # made when first asked for: a tray alone stays small
 
-            self._panel = Panel(self.bridge, self._log, self._probe)
+            self._panel = Panel(
+                self.bridge, self._log, self._paths, self._probe, unfit=lambda: self._fit.unfit
+            )
         self._panel.open_page(page)
 
     @Slot(object)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 from app.core.settings import Settings, describe
 from app.core.settings_meta import Needs
 
-_ORDER = (Needs.NOTHING, Needs.RELOAD, Needs.RESTART)
-
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -24,11 +22,19 @@ class Draft:
         """As they would be."""
         return self.base.replace(self.changes)
 
+    def keys_needing(self, needs: Needs) -> tuple[str, ...]:
+        """Which of the changes take just this, in the order in which they were made."""
+        return tuple(key for key in self.changes if describe(key).meta.needs is needs)
+
     @property
-    def needs(self) -> Needs:
-        """The most that any of the changes takes."""
-        found = (describe(key).meta.needs for key in self.changes)
-        return max(found, key=_ORDER.index, default=Needs.NOTHING)
+    def pages(self) -> frozenset[str]:
+        """The pages that the changes stand on."""
+        return frozenset(describe(key).meta.page for key in self.changes)
+
+    @property
+    def may_move_memory(self) -> bool:
+        """Whether a change is of the kind that decides if the model fits."""
+        return "Memory" in self.pages or bool(self.keys_needing(Needs.RELOAD))
 
     def with_change(self, key: str, value: object) -> "Draft":
         """One value moved; moved back to what is in force, it is no change.

@@ -81,8 +81,20 @@ class Field(QWidget):
         layout.addLayout(row)
         layout.addLayout(below)
 
-    def show_value(self, value: object, effective: object = None) -> None:
-        """Shows `value`; `effective` is what stands in for a 0 or `auto`, where it is known."""
+    def show_value(
+        self, value: object, effective: object = None, *, is_changed: bool = False
+    ) -> None:
+        """Shows `value`; `effective` is what stands in for a 0 or `auto`, where it is known.
+
+        Args:
+            value: of the setting.
+            effective: figure or word.
+            is_changed: whether it waits for Apply, which the title shows.
+        """
+        if is_changed != self.title.font().bold():
+            font = self.title.font()
+            font.setBold(is_changed)
+            self.title.setFont(font)
         if (value, effective) == self._shown:
             return
         self._shown = (value, effective)
@@ -163,7 +175,6 @@ class NumberField(Field):
         self.number.setSingleStep(self.scale.shown(meta.step))
         self.number.setSuffix(self.scale.suffix)
         self.number.setGroupSeparatorShown(bool(meta.unit))  # a port is a name, not a count
-        self.number.setKeyboardTracking(False)
         self.number.setFixedWidth(_NUMBER_WIDTH)
         self.number.installEventFilter(self._calm)
         self.number.valueChanged.connect(self._on_number)
@@ -184,8 +195,11 @@ class NumberField(Field):
             words = tr(meta.zero_means)
             if isinstance(effective, int | float) and effective:
                 words = tr("auto") + f": {value_text(effective, meta.unit)}"
-            self.number.setSpecialValueText(words)
-        self.number.setValue(self.scale.shown(value))
+            if words != self.number.specialValueText():
+                self.number.setSpecialValueText(words)
+        shown = self.scale.shown(value)
+        if round(shown, self.scale.decimals) != self.number.value():  # half-typed text stays
+            self.number.setValue(shown)
         stands = effective if not value and isinstance(effective, int | float) else value
         self.slider.setValue(self.scale.position(float(stands)))
 
@@ -263,25 +277,32 @@ class SwitchField(Field):
 
 
 class TextField(Field):
-    """A line of text; told when it is finished. A key is shown as dots."""
+    """A line of text, told as it is typed. A key is shown as dots."""
 
     def _make_control(self, title: str) -> QWidget:
         self.edit = QLineEdit()
         self.edit.setAccessibleName(title)
-        self.edit.setPlaceholderText(tr(self.known.meta.text))
         if self.known.name.endswith("key"):
             self.edit.setEchoMode(QLineEdit.EchoMode.PasswordEchoOnEdit)
-        self.edit.editingFinished.connect(self._on_finished)
-        return self.edit
+        self.edit.textEdited.connect(self._on_edited)
+        words = QLabel(tr(self.known.meta.text))
+        words.setWordWrap(True)
+        control = QWidget()
+        layout = QVBoxLayout(control)
+        layout.setContentsMargins(0, 0, 0, 2)
+        layout.setSpacing(2)
+        layout.addWidget(self.edit)
+        layout.addWidget(words)
+        return control
 
     def _display(self, value: object, effective: object) -> None:
         del effective
-        if not self.edit.hasFocus() and self.edit.text() != str(value):
+        if self.edit.text().strip() != str(value):  # a space at the end is not taken away in typing
             self.edit.setText(str(value))
 
-    @Slot()
-    def _on_finished(self) -> None:
-        self._tell(self.edit.text().strip())
+    @Slot(str)
+    def _on_edited(self, text: str) -> None:
+        self._tell(text.strip())
 
 
 _SPELLED = {"gpu": "GPU", "cpu": "CPU", "ram": "RAM"}

@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from app.core.errors import CoolheadError
 from app.core.handle import Snapshot
 from app.core.models.choice import Proposal
 from app.core.settings import describe
@@ -25,13 +24,15 @@ from app.ui.draft import Draft
 from app.ui.fields import NumberField
 from app.ui.i18n import tr
 from app.ui.plan_bar import PlanBar
-from app.ui.pricing import Facts, Priced, nearest_that_fits, price, proposal
+from app.ui.pricing import Facts, Priced, price
+from app.ui.scale import values_of
 from app.ui.settings_form import SettingsForm
 from app.ui.theme import colours, tint
 from app.ui.units import value_text
+from app.ui.ways_out import CONTEXT, SLOTS, nearest_that_fits, proposal
 
 _REST_MS = 150
-_SEARCHED = ("model.context_tokens", "model.slots")
+_SEARCHED = (CONTEXT, SLOTS)
 """Beside the setting that was moved last, these are what makes a plan too large."""
 
 _RAM_SIZES = (
@@ -43,10 +44,14 @@ _RAM_SIZES = (
 
 
 class MemoryPage(QWidget):
-    """`moved(key, value)` as of the form; `proposed(changes)` when the user takes what fits."""
+    """`moved(key, value)` as of the form; `proposed(changes)` when the user takes what fits.
+
+    `models_asked` when there is no model yet and the user wants one.
+    """
 
     moved = Signal(str, object)
     proposed = Signal(object)
+    models_asked = Signal()
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
@@ -67,6 +72,9 @@ class MemoryPage(QWidget):
         self._take = QPushButton(tr("Use what fits"))
         self._take.hide()
         self._take.clicked.connect(self._on_take)
+        self.fetch = QPushButton(tr("Fetch a model…"))
+        self.fetch.hide()
+        self.fetch.clicked.connect(self.models_asked)
         self.form = SettingsForm("Memory", has_sliders=True)
         self.form.moved.connect(self._on_moved)
         self._why = QLabel(f"<b>{tr('Why these figures')}</b>")
@@ -82,6 +90,22 @@ class MemoryPage(QWidget):
     @property
     def priced(self) -> Priced | None:
         return self._priced
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the model would not be loaded with the draft."""
+        priced = self._priced
+        if priced is None or priced.choice is None or self._draft.settings.memory.force_load:
+            return False
+        return not priced.fits
+
+    @property
+    def way_out(self) -> Proposal | None:
+        """What would fit instead; searched for if the hand has not rested yet."""
+        if self._rest.isActive():
+            self._rest.stop()
+            self._on_rest()
+        return self._proposal
 
     def show_facts(self, facts: Facts) -> None:
         self._facts = facts
@@ -117,9 +141,12 @@ class MemoryPage(QWidget):
         words = QHBoxLayout()
         words.addWidget(self._way_out, 1)
         words.addWidget(self._take)
+        verdict = QHBoxLayout()
+        verdict.addWidget(self._verdict, 1)
+        verdict.addWidget(self.fetch)
         layout = QVBoxLayout(self)
         layout.addLayout(self._bar_rows)
-        layout.addWidget(self._verdict)
+        layout.addLayout(verdict)
         layout.addLayout(words)
         layout.addWidget(scroll, 1)
 
@@ -147,6 +174,7 @@ class MemoryPage(QWidget):
     def _show_verdict(self, priced: Priced) -> None:
         paint = colours(self.palette())
         has_model = priced.choice is not None
+        self.fetch.setVisible(not self._snapshot.models)
         head = ""
         if has_model:
             head = (tr("Fits.") if priced.fits else tr("Does not fit.")) + " "
@@ -183,13 +211,12 @@ class MemoryPage(QWidget):
             one = self.form.fields.get(key)
             if not isinstance(one, NumberField) or not settings.value(key):
                 continue
-            best = nearest_that_fits(facts, settings, self._snapshot, key, one.scale.values())
-            wrong[key] = _hint(key, best, settings.value(key))
-        try:
-            found = proposal(facts, settings, self._snapshot)
-        except CoolheadError:
-            found = None
-        self._show_way_out(found, wrong)
+            value = settings.value(key)
+            assert isinstance(value, int | float)
+            values = values_of(one.known, max(one.scale.high, value))
+            best = nearest_that_fits(facts, settings, self._snapshot, key, values)
+            wrong[key] = _hint(key, best, value)
+        self._show_way_out(proposal(facts, settings, self._snapshot), wrong)
 
     @Slot(str, object)
     def _on_moved(self, key: str, value: object) -> None:
@@ -202,11 +229,10 @@ class MemoryPage(QWidget):
             self.proposed.emit(dict(self._proposal.changes))
 
 
-def _hint(key: str, best: int | None, value: object) -> str:
+def _hint(key: str, best: int | None, value: float) -> str:
     if best is None:
         return tr("No value fits while the rest stays as it is.")
-    is_less = isinstance(value, int | float) and best < value
-    edge = tr("The largest that fits") if is_less else tr("The smallest that fits")
+    edge = tr("The largest that fits") if best < value else tr("The smallest that fits")
     return f"{edge}: {value_text(best, describe(key).meta.unit)}"
 
 

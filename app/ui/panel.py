@@ -1,16 +1,17 @@
 """The window behind the tray: a list of pages, the page, and what Apply would do. Thread: GUI.
 
-Made when it is first asked for; closing it only hides it. All pages write into one draft.
+Made when it is first asked for; closing it only hides it. All pages write into one draft: the list
+marks those on which something waits for Apply.
 """
+
+from collections.abc import Callable
 
 from PySide6.QtCore import QEvent, QSize, QTimer, Slot
 from PySide6.QtGui import QCloseEvent, QHideEvent, QShowEvent
 from PySide6.QtWidgets import (
     QFrame,
     QHBoxLayout,
-    QLabel,
     QListWidget,
-    QPushButton,
     QScrollArea,
     QStackedWidget,
     QVBoxLayout,
@@ -18,28 +19,33 @@ from PySide6.QtWidgets import (
 )
 
 from app.core.errors import SettingsInvalid
+from app.core.event_log import read_events
 from app.core.handle import ApplySettings, Snapshot
 from app.core.hardware.probe import probe_machine
-from app.core.settings_meta import Needs
+from app.core.lifecycle import WorkerState
+from app.core.paths import Paths
 from app.ui.activity import ActivityLog
 from app.ui.activity_page import ActivityPage
+from app.ui.apply_bar import ApplyBar
 from app.ui.bridge import Bridge, Outcome
 from app.ui.draft import Draft
+from app.ui.endpoint_page import EndpointPage
 from app.ui.facts import FactSource, Probe, ReadModel, read_model
 from app.ui.i18n import tr
 from app.ui.memory_page import MemoryPage
+from app.ui.models_page import ModelsPage
 from app.ui.pricing import Facts, chosen_model
+from app.ui.pulls import Pulls
 from app.ui.settings_form import SettingsForm, pages
-from app.ui.theme import colours, tint
+from app.ui.unfit_question import UnfitQuestion
+from app.ui.view_state import Unfit
 
 _LOOK_MS = 4000
 _ROW_HEIGHT = 28
 ACTIVITY = "Activity"
-_NEEDS = {
-    Needs.NOTHING: "Takes effect at once.",
-    Needs.RELOAD: "Reloads the model; answers in progress are finished first.",
-    Needs.RESTART: "Takes effect at the next start of Coolhead.",
-}
+MODELS = "Models"
+ENDPOINT = "Endpoint"
+_PENDING = " •"
 
 
 class Panel(QWidget):
@@ -49,13 +55,16 @@ class Panel(QWidget):
         self,
         bridge: Bridge,
         log: ActivityLog,
+        paths: Paths,
         probe: Probe | None = None,
         read: ReadModel = read_model,
+        unfit: Callable[[], Unfit | None] = lambda: None,
     ) -> None:
         super().__init__()
         self.setWindowTitle("Coolhead")
         self.resize(900, 680)
         self._bridge = bridge
+        self._unfit = unfit
         self._snapshot = bridge.snapshot
         self.draft = Draft(self._snapshot.settings)
         self._is_applying = False
@@ -66,7 +75,13 @@ class Panel(QWidget):
         self._facts.failed.connect(self.memory.show_trouble)
         self.memory.moved.connect(self._on_moved)
         self.memory.proposed.connect(self._on_proposed)
+        self.memory.models_asked.connect(self._on_models_asked)
         self.activity = ActivityPage(log)
+        self._log = log
+        bridge.ask(lambda: read_events(paths.events_file), self._on_earlier)
+        self.pulls = Pulls(bridge, paths, parent=self)
+        self.models = ModelsPage(bridge, paths, self.pulls)
+        self.endpoint = EndpointPage()
         self._forms: dict[str, SettingsForm] = {}
         self._names = (*pages(), ACTIVITY)
         self.list = QListWidget()
@@ -79,10 +94,12 @@ class Panel(QWidget):
         for name in self._names:
             self._stack.addWidget(self._page(name))
         self.list.currentRowChanged.connect(self._on_page)
-        self._apply_bar = self._make_apply_bar()
+        self.bar = ApplyBar()
+        self.bar.apply_asked.connect(self._on_apply)
+        self.bar.revert_asked.connect(self._on_revert)
         right = QVBoxLayout()
         right.addWidget(self._stack, 1)
-        right.addWidget(self._apply_bar)
+        right.addWidget(self.bar)
         layout = QHBoxLayout(self)
         layout.addWidget(self.list)
         layout.addLayout(right, 1)
@@ -127,30 +144,23 @@ class Panel(QWidget):
             return self.memory
         if name == ACTIVITY:
             return self.activity
+        if name == MODELS:
+            self._listen_to(name, self.models.form)
+            return self.models
+        if name == ENDPOINT:
+            self._listen_to(name, self.endpoint.form)
+            return self.endpoint
         form = SettingsForm(name, has_sliders=False)
-        form.moved.connect(self._on_moved)
-        self._forms[name] = form
+        self._listen_to(name, form)
         scroll = QScrollArea()
         scroll.setWidgetResizable(True)
         scroll.setFrameShape(QFrame.Shape.NoFrame)
         scroll.setWidget(form)
         return scroll
 
-    def _make_apply_bar(self) -> QWidget:
-        bar = QWidget()
-        row = QHBoxLayout(bar)
-        row.setContentsMargins(9, 0, 9, 0)
-        self._needs = QLabel()
-        self._needs.setWordWrap(True)
-        self._revert = QPushButton(tr("Revert"))
-        self._revert.clicked.connect(self._on_revert)
-        self._apply = QPushButton(tr("Apply"))
-        self._apply.setDefault(True)
-        self._apply.clicked.connect(self._on_apply)
-        row.addWidget(self._needs, 1)
-        row.addWidget(self._revert)
-        row.addWidget(self._apply)
-        return bar
+    def _listen_to(self, name: str, form: SettingsForm) -> None:
+        form.moved.connect(self._on_moved)
+        self._forms[name] = form
 
     def _show_draft(self) -> None:
         self.memory.show_draft(self.draft, self._snapshot)
@@ -159,40 +169,55 @@ class Panel(QWidget):
 
     def _show_form(self) -> None:
         """Only the page that can be seen; the others are drawn when they are turned to."""
-        form = self._forms.get(self._names[max(0, self.list.currentRow())])
+        form = self._forms.get(self._page_name)
         if form is not None:
             form.show_draft(self.draft, {})
 
+    @property
+    def _page_name(self) -> str:
+        return self._names[max(0, self.list.currentRow())]
+
     def _show_needs(self) -> None:
-        has_changes = bool(self.draft.changes)
-        self._apply.setEnabled(has_changes and not self._is_applying)
-        self._revert.setEnabled(has_changes and not self._is_applying)
-        priced = self.memory.priced
-        if self._is_applying:
-            text = tr("Applying… answers in progress are finished first.")
-        elif self._trouble:
-            text = self._trouble
-        elif not has_changes:
-            text = ""
-        else:
-            text = tr(_NEEDS[self.draft.needs])
-            if priced is not None and priced.choice is not None and not priced.fits:
-                text = tr("The model would not load with this.") + " " + text
-        self._needs.setText(text)
-        tint(self._needs, colours(self.palette()).wrong if self._trouble else None)
+        pending = self.draft.pages
+        for row, name in enumerate(self._names):
+            item = self.list.item(row)
+            text = tr(name) + (_PENDING if name in pending else "")
+            if item.text() != text:
+                item.setText(text)
+                item.setToolTip(tr("Changes here wait for Apply.") if name in pending else "")
+        self.bar.show_draft(
+            self.draft,
+            self._page_name,
+            fits=not self.memory.is_refused,
+            is_applying=self._is_applying,
+            trouble=self._trouble,
+        )
+        self.bar.setVisible(self._page_name != ACTIVITY or bool(pending))
 
     @Slot(int)
     def _on_page(self, row: int) -> None:
         self._stack.setCurrentIndex(row)
-        self._apply_bar.setVisible(self._names[row] != ACTIVITY)
         self._show_form()
+        self._show_needs()
+
+    @Slot()
+    def _on_models_asked(self) -> None:
+        self.list.setCurrentRow(self._names.index(MODELS))
+
+    def _on_earlier(self, outcome: Outcome) -> None:
+        if isinstance(outcome.result, list):
+            self._log.add_earlier(outcome.result)
+            if self.isVisible():
+                self.activity.show_snapshot(self._snapshot, self._unfit())
 
     @Slot(object)
     def _on_snapshot(self, snapshot: Snapshot) -> None:
         if not self.isVisible():
             return
         before, self._snapshot = self._snapshot, snapshot
-        self.activity.show_snapshot(snapshot)
+        self.activity.show_snapshot(snapshot, self._unfit())
+        self.models.show_snapshot(snapshot)
+        self.endpoint.show_snapshot(snapshot)
         chosen = chosen_model(self.draft.settings, before)
         is_same = (before.settings, before.models) == (snapshot.settings, snapshot.models)
         if is_same and before.workers == snapshot.workers:
@@ -229,6 +254,42 @@ class Panel(QWidget):
     def _on_apply(self) -> None:
         if not self.draft.changes or self._is_applying:
             return
+        if self.memory.is_refused and self.draft.may_move_memory:
+            self._ask_about_unfit()
+        else:
+            self._send()
+
+    def _ask_about_unfit(self) -> None:
+        """What works now is not taken away by a slip: the user says it a second time."""
+        model = chosen_model(self.draft.settings, self._snapshot)
+        priced = self.memory.priced
+        if model is None or priced is None:
+            self._send()
+            return
+        gone = {WorkerState.UNLOADED, WorkerState.FAILED}
+        live = {one.model_id for one in self._snapshot.workers if one.state not in gone}
+        found = self.memory.way_out
+        question = UnfitQuestion(
+            model.model_id,
+            priced.sentence,
+            found.sentence if found is not None and found.changes else "",
+            is_loaded=model.model_id in live,
+            parent=self,
+        )
+        question.take_asked.connect(self._take_and_send)
+        question.apply_asked.connect(self._send)
+        question.open()
+
+    @Slot()
+    def _take_and_send(self) -> None:
+        found = self.memory.way_out
+        if found is not None:
+            self._on_proposed(dict(found.changes))
+        if self.draft.changes:
+            self._send()
+
+    @Slot()
+    def _send(self) -> None:
         self._is_applying = True
         self._trouble = ""
         self._bridge.send(ApplySettings(dict(self.draft.changes)), self._on_applied)

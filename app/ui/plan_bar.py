@@ -2,13 +2,23 @@
 
 From the left: other programs, then the model (weights, KV cache, compute, prompt cache), then what is
 free; the desktop's reserve stands at the right end. The line is what models may take at most; what
-lies beyond it is red. The thin bar below is what the running worker really takes. Thread: GUI.
+lies beyond it is red. The thin bar below is what the running worker really takes. The legend names
+all of them, in as many rows as the width asks for. Thread: GUI.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from PySide6.QtCore import QEvent, QPointF, QRectF, QSize, Qt
-from PySide6.QtGui import QBrush, QColor, QHelpEvent, QPainter, QPaintEvent, QPalette, QPen
+from PySide6.QtGui import (
+    QBrush,
+    QColor,
+    QHelpEvent,
+    QPainter,
+    QPaintEvent,
+    QPalette,
+    QPen,
+    QResizeEvent,
+)
 from PySide6.QtWidgets import QSizePolicy, QToolTip, QWidget
 
 from app.core.models.sizes import size_text
@@ -61,6 +71,19 @@ def segments(bar: Bar, paint: Colours) -> tuple[Segment, ...]:
     return tuple(found)
 
 
+@dataclass(frozen=True, slots=True)
+class _Key:
+    """One entry of the legend, and its place: row and left end."""
+
+    text: str
+    colour: QColor
+    is_pattern: bool = False
+    is_line: bool = False
+    is_thin: bool = False
+    row: int = 0
+    x: float = 0.0
+
+
 class PlanBar(QWidget):
     """Shows a `Bar`; repainted only when it differs."""
 
@@ -69,6 +92,7 @@ class PlanBar(QWidget):
         self._bar: Bar | None = None
         self.times_painted = 0
         self._segments: tuple[Segment, ...] = ()
+        self._rows = 1
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         self.setMouseTracking(True)
 
@@ -86,15 +110,24 @@ class PlanBar(QWidget):
         self.setAccessibleDescription(self._head(bar))
         if had_taken != (bar.taken_bytes is not None):
             self.updateGeometry()
+        self._count_rows()
         self.update()
+
+    def legend(self) -> tuple[str, ...]:
+        """What the legend names, in its order."""
+        return tuple(key.text for key in self._keys())
 
     def sizeHint(self) -> QSize:  # noqa: N802 - Qt's name
         has_taken = self._bar is not None and self._bar.taken_bytes is not None
         taken = _TAKEN + _GAP if has_taken else 0
-        return QSize(420, _HEAD + _BAR + taken + _LEGEND)
+        return QSize(420, _HEAD + _BAR + taken + _LEGEND * self._rows)
 
     def minimumSizeHint(self) -> QSize:  # noqa: N802 - Qt's name
         return QSize(260, self.sizeHint().height())
+
+    def resizeEvent(self, happened: QResizeEvent) -> None:  # noqa: N802 - Qt's name
+        super().resizeEvent(happened)
+        self._count_rows()
 
     def changeEvent(self, happened: QEvent) -> None:  # noqa: N802 - Qt's name
         if happened.type() is QEvent.Type.PaletteChange and self._bar is not None:
@@ -204,24 +237,52 @@ class PlanBar(QWidget):
         box = self._box(bar.others_bytes, bar.others_bytes + bar.taken_bytes)
         painter.fillRect(QRectF(box.left(), top, box.width(), _TAKEN), paint.taken)
 
+    def _keys(self) -> list[_Key]:
+        """The legend's entries, each put into the first row that has room for it."""
+        bar = self._bar
+        if bar is None:
+            return []
+        paint, metrics = colours(self.palette()), self.fontMetrics()
+        found = [
+            _Key(f"{one.name} {size_text(one.size_bytes)}", one.colour, one.is_pattern)
+            for one in self._segments
+        ]
+        limit = size_text(bar.cap_bytes)
+        found.append(_Key(f"{tr('limit of models')} {limit}", paint.cap, is_line=True))
+        if bar.taken_bytes is not None:
+            taken = size_text(bar.taken_bytes)
+            found.append(_Key(f"{tr('really taken now')} {taken}", paint.taken, is_thin=True))
+        placed, row, x = [], 0, 0.0
+        for key in found:
+            width = 13 + metrics.horizontalAdvance(key.text)
+            if x and x + width > self.width():
+                row, x = row + 1, 0.0
+            placed.append(replace(key, row=row, x=x))
+            x += width + 16
+        return placed
+
+    def _count_rows(self) -> None:
+        rows = 1 + max((key.row for key in self._keys()), default=0)
+        if rows != self._rows:
+            self._rows = rows
+            self.updateGeometry()
+
     def _paint_legend(self, painter: QPainter, top: float) -> None:
-        metrics = painter.fontMetrics()
-        painter.setBrush(Qt.BrushStyle.NoBrush)
-        x = 0.0
-        for one in self._segments:
-            text = f"{one.name} {size_text(one.size_bytes)}"
-            width = metrics.horizontalAdvance(text)
-            if x + 14 + width > self.width():
-                break
-            swatch = QRectF(x + 0.5, top + 5.5, 9, 9)
-            painter.fillRect(swatch, one.colour)
-            if one.is_pattern:
-                painter.fillRect(
-                    swatch, QBrush(colours(self.palette()).line, Qt.BrushStyle.BDiagPattern)
-                )
-            painter.setPen(QPen(colours(self.palette()).line, 1))
-            painter.drawRect(swatch)
+        line = colours(self.palette()).line
+        for key in self._keys():
+            y = top + key.row * _LEGEND
+            swatch = QRectF(key.x + 0.5, y + 5.5, 9, 9)
+            if key.is_line:
+                painter.fillRect(QRectF(key.x + 4, y + 4, 2, 12), key.colour)
+            elif key.is_thin:
+                painter.fillRect(QRectF(key.x, y + 8, 10, 4), key.colour)
+            else:
+                painter.fillRect(swatch, key.colour)
+                if key.is_pattern:
+                    painter.fillRect(swatch, QBrush(line, Qt.BrushStyle.BDiagPattern))
+                painter.setPen(QPen(line, 1))
+                painter.setBrush(Qt.BrushStyle.NoBrush)
+                painter.drawRect(swatch)
             painter.setPen(self.palette().color(QPalette.ColorRole.WindowText))
-            place = QRectF(x + 13, top, width + 2, _LEGEND)
-            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
-            x += 13 + width + 16
+            place = QRectF(key.x + 13, y, self.width() - key.x - 13, _LEGEND)
+            painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, key.text)

@@ -5,6 +5,7 @@ millisecond or two for each move of a slider. Called on the GUI thread with fact
 elsewhere (`facts.py`).
 """
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -12,12 +13,14 @@ from app.core.errors import CoolheadError
 from app.core.handle import ModelSummary, Snapshot, WorkerSnapshot
 from app.core.hardware.machine import Machine
 from app.core.lifecycle import WorkerState
-from app.core.models.choice import Choice, Proposal
-from app.core.models.fit import RAM, Fit, Limits, judge_all, limits_from, propose
+from app.core.models.choice import Choice
+from app.core.models.fit import RAM, Fit, Limits, judge_all, limits_from
 from app.core.models.plan import DevicePlan, MemoryPlan, plan_memory
 from app.core.models.presets import choose
+from app.core.models.pricing import Pricing
 from app.core.models.spec import ModelSpec
 from app.core.settings import Settings
+from app.ui.i18n import tr
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,14 +87,14 @@ def price(facts: Facts, settings: Settings, snapshot: Snapshot) -> Priced:
     spec = facts.spec
     worker = _worker_of(spec, snapshot)
     machine = _as_if_unloaded(facts.machine, worker)
-    others = _Others(tuple(one for one in snapshot.workers if one is not worker))
+    others = _others(snapshot, worker)
     limits = limits_from(settings, machine)
     if spec is None:
         bars = _bars(machine, limits, others, MemoryPlan((), 0, 0, "formula", 0.0), (), worker)
-        sentence = facts.problem or "No model is installed yet; `coolhead models pull` fetches one."
+        sentence = facts.problem or tr("No model is installed yet; the Models page fetches one.")
         return Priced(bars, not facts.problem, sentence, effective=_of_machine(limits, bars))
     try:
-        choice = choose(spec, machine, settings)
+        choice = choose(spec, others.leave(machine), settings)
         plan = plan_memory(spec, choice.load, choice.gpus)
     except CoolheadError as error:
         bars = _bars(machine, limits, others, MemoryPlan((), 0, 0, "formula", 0.0), (), worker)
@@ -103,52 +106,15 @@ def price(facts: Facts, settings: Settings, snapshot: Snapshot) -> Priced:
     return Priced(bars, tightest.fits, tightest.sentence, choice, plan, effective)
 
 
-def proposal(facts: Facts, settings: Settings, snapshot: Snapshot) -> Proposal | None:
-    """What would fit instead of `settings`; a search, so not for every move."""
+def room_for(facts: Facts, settings: Settings, snapshot: Snapshot) -> Pricing | None:
+    """What other models leave to the priced one, to search in; None where none is priced."""
     if facts.spec is None:
         return None
-    machine = _as_if_unloaded(facts.machine, _worker_of(facts.spec, snapshot))
-    choice = choose(facts.spec, machine, settings)
-    return propose(facts.spec, choice.load, machine, limits_from(settings, machine), choice.gpus)
-
-
-def nearest_that_fits(
-    facts: Facts,
-    settings: Settings,
-    snapshot: Snapshot,
-    key: str,
-    values: range,
-) -> int | None:
-    """The value of `key` nearest to the one refused that fits with all else as it is; None for none.
-
-    Args:
-        facts: machine and model.
-        settings: that do not fit as they are.
-        snapshot: for what is running.
-        key: of a number.
-        values: that may be tried, rising.
-    """
-
-    def fits(index: int) -> bool:
-        return price(facts, settings.replace({key: values[index]}), snapshot).fits
-
-    first, last = 0, len(values) - 1
-    if last < 0:
-        return None
-    low_fits, high_fits = fits(first), fits(last)
-    if not low_fits and not high_fits:
-        return None
-    if low_fits and high_fits:
-        return values[last]
-    # One end fits and the other does not: halve towards the border between them.
-    good, bad = (first, last) if low_fits else (last, first)
-    while abs(good - bad) > 1:
-        middle = (good + bad) // 2
-        if fits(middle):
-            good = middle
-        else:
-            bad = middle
-    return values[good]
+    worker = _worker_of(facts.spec, snapshot)
+    machine = _as_if_unloaded(facts.machine, worker)
+    others = _others(snapshot, worker)
+    limits = others.lower(limits_from(settings, machine))
+    return Pricing(facts.spec, others.leave(machine), limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +122,21 @@ class _Others:
     """Workers of other models than the one that is priced."""
 
     workers: tuple[WorkerSnapshot, ...]
+
+    def leave(self, machine: Machine) -> Machine:
+        """The machine without the weights that they map, which it counts as available."""
+        left = machine.ram_available_bytes - self.mapped_bytes
+        return dataclasses.replace(machine, ram_available_bytes=left)
+
+    def lower(self, limits: Limits) -> Limits:
+        """The user's caps without what they hold beneath them."""
+        held = self.gpu_bytes
+        gpus = tuple(
+            dataclasses.replace(one, cap_bytes=_rest(one.cap_bytes, held.get(one.device, 0)))
+            for one in limits.gpus
+        )
+        cap = _rest(limits.ram_cap_bytes, self.own_bytes + self.mapped_bytes)
+        return dataclasses.replace(limits, ram_cap_bytes=cap, gpus=gpus)
 
     @property
     def own_bytes(self) -> int:
@@ -175,6 +156,14 @@ class _Others:
                 if device != RAM:
                     found[device] = found.get(device, 0) + size
         return found
+
+
+def _others(snapshot: Snapshot, worker: WorkerSnapshot | None) -> _Others:
+    return _Others(tuple(one for one in snapshot.workers if one is not worker))
+
+
+def _rest(cap_bytes: int, held_bytes: int) -> int:
+    return max(1, cap_bytes - held_bytes) if cap_bytes else 0  # 0 would mean no cap
 
 
 def _worker_of(spec: ModelSpec | None, snapshot: Snapshot) -> WorkerSnapshot | None:

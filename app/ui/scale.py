@@ -38,10 +38,6 @@ class Scale:
         """What `shown` in the display unit stands for."""
         return shown * self.factor
 
-    def values(self) -> range:
-        """The whole values on the slider, for a search."""
-        return range(int(self.low), int(self.high) + 1, max(1, int(self.step)))
-
 
 def scale_for(known: Description, machine_high: float | None = None) -> Scale:
     """The scale of a setting.
@@ -66,3 +62,15 @@ def scale_for(known: Description, machine_high: float | None = None) -> Scale:
     if meta.step >= 256 * MIB:
         return Scale(low, high, step, GIB, " GiB", 2)
     return Scale(low, high, step, MIB, " MiB", 0)
+
+
+def values_of(known: Description, most: float) -> range:
+    """The values of a whole number setting up to `most`, for a search: sizes to the MiB.
+
+    A slider ends at the machine and takes wider steps: what it skips may fit.
+    """
+    step = MIB if known.meta.unit == "bytes" else max(1, int(known.meta.step))
+    low = int(known.meta.minimum or 0)
+    if known.meta.zero_means and low == 0:
+        low = step
+    return range(low, int(most) + 1, step)

@@ -62,7 +62,7 @@ class SettingsForm(QWidget):
 
     def show_draft(self, draft: Draft, effective: Mapping[str, object]) -> None:
         for key, one in self.fields.items():
-            one.show_value(draft.value(key), effective.get(key))
+            one.show_value(draft.value(key), effective.get(key), is_changed=key in draft.changes)
 
     def show_hints(self, wrong: Mapping[str, str]) -> None:
         """Red lines below the rows named in `wrong`; none below the others."""

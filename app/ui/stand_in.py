@@ -32,7 +32,6 @@ class StandInWindow(QWidget):
         top.addWidget(self._line, 1)
         why = QLabel(tr("This desktop has no tray for icons, so this window stands in for it."))
         why.setWordWrap(True)
-        why.setEnabled(False)
         self._notice = QLabel()
         self._notice.setWordWrap(True)
         self._notice.setTextFormat(Qt.TextFormat.PlainText)

@@ -11,6 +11,7 @@ from PySide6.QtWidgets import QApplication, QLabel
 
 from app.core.handle import Snapshot
 from app.ui.bridge import Bridge
+from app.ui.fusion import use_fusion
 
 _SCHEMES = {
     "system": Qt.ColorScheme.Unknown,
@@ -94,6 +95,7 @@ class Theme(QObject):
         super().__init__(parent)
         self._app = app
         self._name = "system"
+        use_fusion(app)
         bridge.snapshot_changed.connect(self._show)
         self._show(bridge.snapshot)
 
@@ -114,7 +116,7 @@ def use_scheme(app: QApplication, name: str) -> None:
     app.styleHints().setColorScheme(_SCHEMES[name])
     wants_dark = name == "dark"
     if name != "system" and is_dark(app.palette()) is not wants_dark:
-        app.setStyle("Fusion")
+        use_fusion(app, is_forced=True)
         app.setPalette(_palette(wants_dark))
     elif name == "system":
         app.setPalette(QPalette())
@@ -122,10 +124,18 @@ def use_scheme(app: QApplication, name: str) -> None:
 
 def _palette(wants_dark: bool) -> QPalette:
     if not wants_dark:
-        return QPalette(QColor("#e4e7eb"), QColor("#f3f4f6"))
+        return _with_disabled(QPalette(QColor("#e4e7eb"), QColor("#f3f4f6")), QColor("#8f98a3"))
     palette = QPalette(QColor("#343a42"), QColor("#22262b"))
     palette.setColor(QPalette.ColorRole.Base, QColor("#1a1d21"))
     palette.setColor(QPalette.ColorRole.AlternateBase, QColor("#20242a"))
     palette.setColor(QPalette.ColorRole.Highlight, QColor("#2f6fb3"))
     palette.setColor(QPalette.ColorRole.PlaceholderText, QColor("#8a94a0"))
+    return _with_disabled(palette, QColor("#6b7480"))
+
+
+def _with_disabled(palette: QPalette, colour: QColor) -> QPalette:
+    """A palette made of two colours draws what is disabled like what is not."""
+    roles = QPalette.ColorRole
+    for role in (roles.WindowText, roles.Text, roles.ButtonText):
+        palette.setColor(QPalette.ColorGroup.Disabled, role, colour)
     return palette

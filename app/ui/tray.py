@@ -37,6 +37,7 @@ class Tray(QObject):
         self._throttle = NoticeThrottle()
         self.window = StandInWindow(actions)
         self.menu = QMenu()
+        self.menu.setToolTipsVisible(True)
         self.menu.addAction(actions.line)
         for entry, action in actions.entries.items():
             if entry in _SEPARATED:

@@ -47,8 +47,31 @@ class EntryState:
 
 
 @dataclass(frozen=True, slots=True)
+class Unfit:
+    """The model that requests would get, and that is not loaded as it does not fit.
+
+    Attributes:
+        way_out: the first thing that would fit, in a few words; empty where nothing does.
+        sentence: the sum, and all ways out.
+    """
+
+    model_id: str
+    way_out: str
+    sentence: str
+
+    @property
+    def line(self) -> str:
+        fits = f" ({tr('what fits')}: {self.way_out})" if self.way_out else ""
+        return f"{self.model_id} {tr('does not fit')}{fits}"
+
+
+_MENU_CHARACTERS = 60
+"""A menu is as wide as its longest entry, and a sentence would push it off the screen."""
+
+
+@dataclass(frozen=True, slots=True)
 class ViewState:
-    """`line` is one line for the menu, `details` the sentences below it."""
+    """`line` says it in one line, `details` are the sentences below it."""
 
     icon: IconKind
     line: str
@@ -56,21 +79,36 @@ class ViewState:
     entries: Mapping[Entry, EntryState]
 
     @property
+    def menu_line(self) -> str:
+        """`line`, cut where it would make the menu too wide; `tooltip` has all of it."""
+        if len(self.line) <= _MENU_CHARACTERS:
+            return self.line
+        return self.line[: _MENU_CHARACTERS - 1].rstrip(" .,;:") + "…"
+
+    @property
     def tooltip(self) -> str:
         return "\n".join(("Coolhead", self.line, *self.details))
 
 
 _OPEN = frozenset({AppState.STARTING, AppState.READY, AppState.BUSY, AppState.PAUSED})
+_SERVING = frozenset({AppState.READY, AppState.BUSY, AppState.PAUSED})
 _CLOSED = frozenset({AppState.STOPPED, AppState.FAILED})
 
 
-def view_state(snapshot: Snapshot) -> ViewState:
-    """What `snapshot` looks like."""
+def view_state(snapshot: Snapshot, unfit: Unfit | None = None) -> ViewState:
+    """What `snapshot` looks like.
+
+    Args:
+        snapshot: as it was probed.
+        unfit: set while the model that requests would get does not fit.
+    """
+    if snapshot.state not in _SERVING:
+        unfit = None
     state = snapshot.state
     return ViewState(
-        icon=_icon(snapshot),
-        line=_line(snapshot),
-        details=_details(snapshot),
+        icon=_icon(snapshot, unfit),
+        line=_line(snapshot, unfit),
+        details=_details(snapshot, unfit),
         entries={
             Entry.START: EntryState(state in _CLOSED),
             Entry.STOP: EntryState(state in _OPEN),
@@ -85,7 +123,7 @@ def view_state(snapshot: Snapshot) -> ViewState:
     )
 
 
-def _icon(snapshot: Snapshot) -> IconKind:
+def _icon(snapshot: Snapshot, unfit: Unfit | None) -> IconKind:
     if snapshot.state is AppState.FAILED:
         return IconKind.FAILED
     if snapshot.state in {AppState.STOPPED, AppState.STOPPING}:
@@ -96,12 +134,14 @@ def _icon(snapshot: Snapshot) -> IconKind:
         return IconKind.PAUSED
     if snapshot.state is AppState.STARTING:
         return IconKind.STARTING
+    if unfit is not None:
+        return IconKind.PRESSURE
     if snapshot.state is AppState.BUSY:
         return IconKind.BUSY
     return IconKind.STARTING if _loading(snapshot) else IconKind.READY
 
 
-def _line(snapshot: Snapshot) -> str:
+def _line(snapshot: Snapshot, unfit: Unfit | None) -> str:
     state = snapshot.state
     if state is AppState.STOPPED:
         return _joined(tr("Stopped"), snapshot.reason)
@@ -110,7 +150,7 @@ def _line(snapshot: Snapshot) -> str:
     if state is AppState.STOPPING:
         left = f"{snapshot.in_flight} " + tr("in-flight") if snapshot.in_flight else ""
         return _joined(tr("Stopping"), left or snapshot.reason)
-    models = _models(snapshot)
+    models = ", ".join(filter(None, (_models(snapshot), unfit.line if unfit else "")))
     if snapshot.is_paused or state is AppState.PAUSED:
         return _joined(tr("Paused"), models)
     if state is AppState.STARTING:
@@ -122,8 +162,8 @@ def _line(snapshot: Snapshot) -> str:
     return _joined(tr("Ready"), models or tr("no model loaded"))
 
 
-def _details(snapshot: Snapshot) -> tuple[str, ...]:
-    found: list[str] = []
+def _details(snapshot: Snapshot, unfit: Unfit | None) -> tuple[str, ...]:
+    found: list[str] = [unfit.sentence] if unfit else []
     if snapshot.is_safe_mode:
         found.append(snapshot.safe_mode_sentence or tr("Safe mode: no model is loaded unasked."))
     if snapshot.pause_sentence:

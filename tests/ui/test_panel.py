@@ -22,6 +22,7 @@ from app.core.events import (
 from app.core.handle import ApplySettings
 from app.core.hardware.machine import Machine
 from app.core.lifecycle import ExitCause, PressureLevel
+from app.core.paths import Paths
 from app.core.settings import all_settings
 from app.ui import theme
 from app.ui.activity import LINES_KEPT, ActivityLog, line_of
@@ -46,9 +47,9 @@ def core(tmp_path: Path) -> Iterator[StandInCore]:
 
 
 @pytest.fixture
-def panel(core: StandInCore, qtbot: QtBot) -> Iterator[Panel]:
+def panel(core: StandInCore, qtbot: QtBot, coolhead_home: Paths) -> Iterator[Panel]:
     bridge = Bridge(core.handle)
-    made = Panel(bridge, ActivityLog(), lambda: imagined.machine(16, 8))
+    made = Panel(bridge, ActivityLog(), coolhead_home, lambda: imagined.machine(16, 8))
     qtbot.addWidget(made)
     made.open_page("Memory")
     qtbot.waitUntil(lambda: made.memory.priced is not None, timeout=WAIT_MS)
@@ -85,7 +86,7 @@ def test_panel_context_slider_into_the_red_and_back(panel: Panel, qtbot: QtBot) 
     assert not priced.fits
     assert panel.draft.value("model.context_tokens") == 131_072
     qtbot.waitUntil(lambda: "largest that fits" in context.hint.text(), timeout=WAIT_MS)
-    assert "would not load" in panel._needs.text()
+    assert "would not load" in panel.bar.note.text()
     assert panel.memory._take.isVisible()
     panel.memory._take.click()
     assert panel.memory.priced is not None
@@ -109,16 +110,16 @@ def test_panel_number_field_takes_units_and_steps(panel: Panel, qtbot: QtBot) ->
 def test_panel_apply_sends_the_changes_and_clears_them(
     panel: Panel, core: StandInCore, qtbot: QtBot
 ) -> None:
-    assert not panel._apply.isEnabled()
+    assert not panel.bar.apply.isEnabled()
     context = _number(panel, "model.context_tokens")
     context.number.setValue(8192)
-    assert "Reloads the model" in panel._needs.text()
-    panel._apply.click()
+    assert "Reloads the model" in panel.bar.note.text()
+    panel.bar.apply.click()
     qtbot.waitUntil(lambda: not panel.draft.changes, timeout=WAIT_MS)
     assert core.received(ApplySettings) == [ApplySettings({"model.context_tokens": 8192})]
     assert core.handle.snapshot.settings.model.context_tokens == 8192
-    assert not panel._apply.isEnabled()
-    assert panel._needs.text() == ""
+    assert not panel.bar.apply.isEnabled()
+    assert panel.bar.note.text() == ""
 
 
 def test_panel_apply_refused_keeps_the_changes_and_says_why(
@@ -128,11 +129,11 @@ def test_panel_apply_refused_keeps_the_changes_and_says_why(
     port = panel._forms["Endpoint"].fields["server.port"]
     assert isinstance(port, NumberField)
     port.number.setValue(80)
-    assert "next start" in panel._needs.text()
-    panel._apply.click()
-    qtbot.waitUntil(lambda: "server.port cannot be 80" in panel._needs.text(), timeout=WAIT_MS)
+    assert "next start" in panel.bar.note.text()
+    panel.bar.apply.click()
+    qtbot.waitUntil(lambda: "server.port cannot be 80" in panel.bar.note.text(), timeout=WAIT_MS)
     assert panel.draft.changes == {"server.port": 80}
-    panel._revert.click()
+    panel.bar.revert.click()
     assert panel.draft.changes == {}
     assert port.number.value() == 8555
 
@@ -190,13 +191,13 @@ def test_panel_wheel_over_a_field_without_focus_changes_nothing(panel: Panel, qt
 
 
 def test_panel_machine_that_cannot_be_read_leaves_the_sliders(
-    core: StandInCore, qtbot: QtBot
+    core: StandInCore, qtbot: QtBot, coolhead_home: Paths
 ) -> None:
     def probe() -> Machine:
         raise OSError("no /proc here")
 
     bridge = Bridge(core.handle)
-    panel = Panel(bridge, ActivityLog(), probe)
+    panel = Panel(bridge, ActivityLog(), coolhead_home, probe)
     qtbot.addWidget(panel)
     panel.open_page("Memory")
     field = panel.memory.form.fields["model.slots"]
@@ -208,13 +209,15 @@ def test_panel_machine_that_cannot_be_read_leaves_the_sliders(
     bridge.close()
 
 
-def test_panel_damaged_model_says_so(core: StandInCore, qtbot: QtBot, tmp_path: Path) -> None:
+def test_panel_damaged_model_says_so(
+    core: StandInCore, qtbot: QtBot, tmp_path: Path, coolhead_home: Paths
+) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"not a model")
     model = dataclasses.replace(core.handle.snapshot.models[0], path=str(broken))
     core.put(models=(model,))
     bridge = Bridge(core.handle)
-    panel = Panel(bridge, ActivityLog(), imagined.machine)
+    panel = Panel(bridge, ActivityLog(), coolhead_home, imagined.machine)
     qtbot.addWidget(panel)
     panel.open_page("Memory")
     qtbot.waitUntil(lambda: "broken.gguf" in panel.memory._verdict.text(), timeout=WAIT_MS)

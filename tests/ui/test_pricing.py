@@ -13,10 +13,11 @@ from app.core.settings import Settings, all_settings, describe
 from app.core.settings_meta import GIB, MIB, Needs
 from app.ui.draft import Draft
 from app.ui.plan_bar import segments
-from app.ui.pricing import Facts, chosen_model, nearest_that_fits, price, proposal
-from app.ui.scale import scale_for
+from app.ui.pricing import Facts, chosen_model, price
+from app.ui.scale import scale_for, values_of
 from app.ui.settings_form import pages
 from app.ui.theme import _DARK, _LIGHT
+from app.ui.ways_out import nearest_that_fits, proposal
 from tests.ui import imagined
 
 
@@ -33,11 +34,13 @@ def _facts(snapshot: Snapshot, ram_gib: int = 16, gpu_gib: int = 0) -> Facts:
 def test_draft_value_moved_back_is_no_change() -> None:
     draft = Draft().with_change("model.slots", 4).with_change("desktop.theme", "dark")
     assert dict(draft.changes) == {"model.slots": 4, "desktop.theme": "dark"}
-    assert draft.needs is Needs.RELOAD
+    assert draft.keys_needing(Needs.RELOAD) == ("model.slots",)
+    assert draft.pages == {"Memory", "Desktop"}
     draft = draft.with_change("model.slots", 0)
     assert dict(draft.changes) == {"desktop.theme": "dark"}
-    assert draft.needs is Needs.NOTHING
-    assert draft.with_change("server.port", 9000).needs is Needs.RESTART
+    assert draft.keys_needing(Needs.RELOAD) == ()
+    assert not draft.may_move_memory
+    assert draft.with_change("server.port", 9000).keys_needing(Needs.RESTART) == ("server.port",)
 
 
 def test_draft_rebased_keeps_only_what_has_not_come_true() -> None:
@@ -120,7 +123,7 @@ def test_price_too_long_context_is_refused_and_the_largest_fits(snapshot: Snapsh
     priced = price(facts, settings, snapshot)
     assert not priced.fits
     assert "RAM" in priced.sentence
-    values = scale_for(describe(key), 131_072).values()
+    values = values_of(describe(key), 131_072)
     best = nearest_that_fits(facts, settings, snapshot, key, values)
     assert best is not None
     assert 0 < best < 131_072
@@ -138,9 +141,7 @@ def test_nearest_that_fits_reserve_too_large_gives_the_largest_that_is_not(
     key = "memory.ram_reserve_bytes"
     settings = Settings().replace({key: 15 * GIB})
     assert not price(facts, settings, snapshot).fits
-    best = nearest_that_fits(
-        facts, settings, snapshot, key, scale_for(describe(key), 16 * GIB).values()
-    )
+    best = nearest_that_fits(facts, settings, snapshot, key, values_of(describe(key), 16 * GIB))
     assert best is not None
     assert best < 15 * GIB
     assert price(facts, settings.replace({key: best}), snapshot).fits
