@@ -57,6 +57,9 @@ class OneWorker:
     def worker(self, model_id: str) -> WorkerView | None:
         return WorkerView(model_id, WorkerState.READY, "worker", context_tokens=32768, slots=SLOTS)
 
+    def note_waiting(self, model_id: str, count: int) -> None:
+        """There is no guard to be told."""
+
     def worker_exit(self, worker_id: str) -> "asyncio.Future[Exited]":
         assert worker_id
         return asyncio.get_running_loop().create_future()
