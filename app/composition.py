@@ -268,7 +268,7 @@ class Core:
         except CoolheadError as error:
             self._set_phase(AppState.FAILED, error.message)
             raise
-        self._write_endpoint_file()
+        self._tell_endpoint()
         self._set_phase(None)
 
     async def _close(self, drain_s: float) -> None:
@@ -277,7 +277,7 @@ class Core:
             await self._endpoint.close(drain_s)
             await self._supervisor.stop_all(ExitCause.STOPPED_BY_USER, keep_guard=True)
         finally:
-            self._write_endpoint_file()
+            self._tell_endpoint()
             self._set_phase(None, "stopped by you")
 
     async def _quit(self) -> None:
@@ -409,6 +409,13 @@ class Core:
             admin_port=self._door.port,
             url=self._endpoint.url,
         )
+
+    def _tell_endpoint(self) -> None:
+        """Once the app runs, a full disk stops nothing: the file's admin port stays right."""
+        try:
+            self._write_endpoint_file()
+        except CoolheadError as error:
+            _log.error("%s", error.message)
 
     def _remove_endpoint_file(self) -> None:
         with contextlib.suppress(OSError):

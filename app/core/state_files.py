@@ -3,6 +3,7 @@
 Written by the composition, read by `cli/client.py`. Both files can be read by this user alone.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -62,6 +63,8 @@ def write_private(path: Path, text: str) -> None:
             file.write(text)
         scratch.replace(path)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            scratch.unlink()
         raise FolderUnusable(
             f"{path} cannot be written: {error.strerror}. Make the folder writable.", path=str(path)
         ) from error

@@ -1,5 +1,8 @@
 """Settings that change while the app is at work."""
 
+import contextlib
+import http.client
+import json
 import os
 import signal
 import threading
@@ -74,3 +77,32 @@ def test_settings_changed_during_a_load_count_for_that_model(
         assert (view["state"], view["context_tokens"]) == ("ready", 2048)
         assert [status for status, _ in answers] == [200, 200]
         app.look()
+
+
+def test_endpoint_file_that_cannot_be_written_stops_neither_stop_nor_start(
+    coolhead_home: Paths,
+) -> None:
+    with AppProcess(coolhead_home) as app:
+        told = json.loads(app.home.endpoint_file.read_text())
+        headers = {"Authorization": f"Bearer {app.home.token_file.read_text().strip()}"}
+
+        def admin(method: str, path: str) -> Any:
+            with contextlib.closing(
+                http.client.HTTPConnection("127.0.0.1", told["admin_port"], timeout=60)
+            ) as connection:
+                connection.request(method, path, headers=headers)
+                answer = connection.getresponse()
+                assert answer.status == 200, answer.read()
+                return json.loads(answer.read())
+
+        # Nothing can be renamed onto a folder; other ways to stop a write do not stop root.
+        app.home.endpoint_file.unlink()
+        app.home.endpoint_file.mkdir()
+        admin("POST", "/admin/stop")
+        wait_for(lambda: admin("GET", "/admin/status")["state"] == "stopped", what="the stop")
+        admin("POST", "/admin/start")
+        status = admin("GET", "/admin/status")
+        assert status["state"] == "ready"
+        assert status["endpoint"]
+        assert not list(app.home.state.glob("*.new"))
+        app.home.endpoint_file.rmdir()
