@@ -96,7 +96,7 @@ def refine(exited: Exited, last_words: str) -> Exited:
         return exited
     for line in reversed(last_words.splitlines()):
         if any(word in line for word in _ALLOCATION_WORDS):
-            said = line.strip()[-200:]
+            said = line.strip()[-200:].rstrip(".") + "."  # more may be said after it
             return msgspec.structs.replace(
                 exited,
                 cause=ExitCause.ALLOCATION_FAILED,

@@ -49,6 +49,7 @@ def test_refine_reads_a_failed_allocation_from_the_last_words() -> None:
     assert found.cause is ExitCause.ALLOCATION_FAILED
     assert "bad_alloc" in found.sentence
     assert found.sentence.startswith("It ended.")
+    assert found.sentence.endswith("'std::bad_alloc'.")
 
 
 def test_refine_leaves_what_is_known_or_unsaid() -> None:
