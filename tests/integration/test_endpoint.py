@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from app.core.backends.planner import Priced
-from app.core.errors import EndpointError, RoutesInvalid
+from app.core.errors import EndpointError, RoutesInvalid, SettingsInvalid
 from app.core.events import Notice, RoutesReloaded
 from app.core.handle import ApplySettings, LoadModel, Pause, Quit, ReloadRoutes, ShowWindow, Stop
 from app.core.lifecycle import ExitCause, WorkerState
@@ -142,7 +142,11 @@ def test_endpoint_closed_in_mid_load_serves_again_once_open() -> None:
 def test_endpoint_listens_on_loopback_only() -> None:
     async def story(bench: EndpointBench) -> None:
         await bench.endpoint.close(0)
-        bench.settings = bench.settings.replace({"server.listen": "0.0.0.0"})
+        with pytest.raises(SettingsInvalid, match=r"127\.0\.0\.1"):
+            bench.settings.replace({"server.listen": "0.0.0.0"})
+        # Were it to get past the settings, the socket would still not be opened.
+        server = replace(bench.settings.server, listen="0.0.0.0")  # type: ignore[arg-type]
+        bench.settings = replace(bench.settings, server=server)
         with pytest.raises(EndpointError, match=r"127\.0\.0\.1"):
             await bench.endpoint.open(0)
 
