@@ -1,5 +1,11 @@
 from app.core.lifecycle import PressureLevel
-from app.core.router.gate import COOL_DOWN_S, Gate, fingerprint
+from app.core.router.gate import (
+    COOL_DOWN_S,
+    PRESSURE_PATIENCE_S,
+    VAIN_LOAD_PAUSE_S,
+    Gate,
+    fingerprint,
+)
 
 
 def test_gate_open_takes_everything() -> None:
@@ -41,6 +47,7 @@ def test_gate_pressure_starts_nothing_and_says_why() -> None:
         assert not admission.loads
         assert "100 MiB are left." in admission.sentence
         assert 1 <= admission.retry_after_s <= 60
+        assert admission.patience_s == PRESSURE_PATIENCE_S
     gate.press(PressureLevel.NORMAL)
     assert gate.admission().takes_new
 
@@ -62,3 +69,34 @@ def test_gate_blamed_request_is_known_for_its_cool_down_only() -> None:
     assert gate.blamed(other, 101.0) is None
     assert gate.blamed(mine, 100.0 + COOL_DOWN_S) is None
     assert not gate.blames
+
+
+def test_gate_model_is_closed_alone_until_it_is_opened() -> None:
+    gate = Gate()
+    gate.close_model("a", "It has 900 of 1000 MiB.", 5.0)
+    admission = gate.admission()
+    assert admission.takes_new
+    assert list(admission.closed_models) == ["a"]
+    closing = admission.closed_models["a"]
+    assert "a takes no requests for now" in closing.sentence
+    assert "900 of 1000 MiB" in closing.sentence
+    assert (closing.since_s, 1 <= closing.retry_after_s <= 60) == (5.0, True)
+    assert not gate.expire(1e9)
+    gate.pause(True)
+    assert list(gate.admission().closed_models) == ["a"]
+    gate.pause(False)
+    gate.open_models()
+    assert not gate.admission().closed_models
+
+
+def test_gate_model_that_is_paused_opens_by_itself_or_for_the_user() -> None:
+    gate = Gate()
+    gate.close_model("a", "Why.", 0.0, VAIN_LOAD_PAUSE_S)
+    gate.close_model("b", "Why.", 0.0, VAIN_LOAD_PAUSE_S)
+    gate.open_models()
+    assert set(gate.admission().closed_models) == {"a", "b"}
+    gate.open_paused("b")
+    assert not gate.expire(VAIN_LOAD_PAUSE_S - 1)
+    assert set(gate.admission().closed_models) == {"a"}
+    assert gate.expire(VAIN_LOAD_PAUSE_S)
+    assert not gate.admission().closed_models

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from app.core.router.scheduler import Place, Policy, Scheduler
-from app.core.router.tickets import Admission, Refusal, RefusalKind, Ticket
+from app.core.router.tickets import Admission, Closing, Refusal, RefusalKind, Ticket
 
 GIB = 1 << 30
 ONE = {"RAM": GIB}
@@ -17,6 +17,9 @@ class Recorder:
 
     def start_load(self, model_id: str) -> None:
         self.log.append(("load", model_id))
+
+    def stop_load(self, model_id: str, reason: str) -> None:
+        self.log.append(("stop_load", model_id))
 
     def unload(self, model_id: str, reason: str) -> None:
         self.log.append(("unload", model_id))
@@ -139,6 +142,76 @@ def test_scheduler_closed_door_refuses_new_and_holds_the_waiting() -> None:
     scheduler.submit(ticket(3), 3.0)
     scheduler.set_admission(Admission(takes_new=False, empties_queue=True), 4.0)
     assert recorder.refused[3].kind is RefusalKind.CLOSED
+
+
+PRESSED = Admission(False, False, False, sentence="1 GiB is left", patience_s=15.0)
+
+
+def test_scheduler_door_that_stays_shut_sends_the_waiting_away_with_its_words() -> None:
+    scheduler, recorder = make()
+    scheduler.submit(ticket(0), 0.0)
+    scheduler.set_admission(PRESSED, 10.0)
+    scheduler.load_finished("a", 1, ONE, 20.0)
+    scheduler.set_admission(PRESSED, 22.0)  # another level; the door is no less shut
+    scheduler.tick(24.0)
+    assert (recorder.granted, recorder.refused) == ([], {})
+    scheduler.tick(25.0)
+    assert recorder.refused[0] == Refusal(RefusalKind.CLOSED, "1 GiB is left", 10)
+    assert recorder.log == [("load", "a")]
+    scheduler.set_admission(Admission(), 26.0)
+    scheduler.submit(ticket(1), 27.0)
+    assert recorder.granted == [1]
+
+
+def test_scheduler_load_that_the_shut_door_makes_useless_is_stopped_unless_the_user_wants_it() -> (
+    None
+):
+    for is_wanted in (False, True):
+        scheduler, recorder = make()
+        scheduler.submit(ticket(0), 0.0)
+        if is_wanted:
+            scheduler.want("a", 1.0)
+        scheduler.set_admission(PRESSED, 10.0)
+        scheduler.tick(25.0)
+        assert list(recorder.refused) == [0]
+        assert (("stop_load", "a") in recorder.log) is not is_wanted
+        scheduler.load_failed("a", RuntimeError("stopped"), 26.0)
+        scheduler.set_admission(Admission(), 30.0)
+        assert recorder.log.count(("load", "a")) == 1
+
+
+def test_scheduler_closed_model_is_closed_alone() -> None:
+    scheduler, recorder = make()
+    scheduler.load_finished("a", 1, ONE, 0.0)
+    scheduler.load_finished("b", 1, ONE, 0.0)
+    scheduler.submit(ticket(0, "a"), 0.0)
+    scheduler.submit(ticket(1, "a"), 0.0)
+    closing = Closing("a is near its cap", 7, since_s=1.0, patience_s=5.0)
+    shut = Admission(closed_models={"a": closing})
+    scheduler.set_admission(shut, 1.0)
+    scheduler.release(ticket(0, "a"), 2.0)
+    scheduler.submit(ticket(2, "a"), 2.0)
+    scheduler.submit(ticket(3, "b"), 2.0)
+    assert recorder.granted == [0, 3]
+    assert recorder.refused == {2: Refusal(RefusalKind.CLOSED, "a is near its cap", 7)}
+    scheduler.set_admission(Admission(), 3.0)
+    assert recorder.granted == [0, 3, 1]
+    scheduler.submit(ticket(4, "a"), 3.0)
+    scheduler.set_admission(shut, 4.0)
+    scheduler.tick(6.0)
+    assert recorder.refused[4].sentence == "a is near its cap"
+
+
+def test_scheduler_closed_model_is_not_loaded_and_another_is() -> None:
+    scheduler, recorder = make()
+    scheduler.set_admission(Admission(False, False, False), 0.0)
+    scheduler.want("a", 0.0)
+    scheduler.want("b", 0.0)
+    scheduler.set_admission(Admission(closed_models={"a": Closing("no", 7, 0.0)}), 1.0)
+    assert recorder.log == [("load", "b")]
+    scheduler.load_finished("b", 1, ONE, 2.0)
+    scheduler.set_admission(Admission(), 3.0)
+    assert recorder.log == [("load", "b"), ("load", "a")]
 
 
 def test_scheduler_load_that_lacks_memory_evicts_by_bytes_never_the_busy() -> None:

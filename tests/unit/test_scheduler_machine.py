@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from app.core.router.scheduler import Place, Policy, Scheduler
-from app.core.router.tickets import Admission, Refusal, Ticket
+from app.core.router.tickets import Admission, Closing, Refusal, Ticket
 
 MODELS = ("a", "b", "c")
 SIZES = {"a": 3, "b": 4, "c": 5}
@@ -43,6 +43,10 @@ class Machine(RuleBasedStateMachine):
         assert model_id not in self.loaded
         assert model_id not in self.unloading
         self.loading.add(model_id)
+
+    def stop_load(self, model_id: str, reason: str) -> None:
+        assert model_id in self.loading
+        assert not [one for one in self.waiting.values() if one.model_id == model_id]
 
     def unload(self, model_id: str, reason: str) -> None:
         assert model_id in self.loaded
@@ -133,9 +137,17 @@ class Machine(RuleBasedStateMachine):
     def user_wish(self, model: str, loads: bool) -> None:
         (self.scheduler.want if loads else self.scheduler.drain)(model, self.now)
 
-    @rule(takes=st.booleans(), grants=st.booleans(), loads=st.booleans(), empties=st.booleans())
-    def gate(self, takes: bool, grants: bool, loads: bool, empties: bool) -> None:
-        self.scheduler.set_admission(Admission(takes, grants, loads, empties, "shut"), self.now)
+    @rule(
+        takes=st.booleans(),
+        grants=st.booleans(),
+        loads=st.booleans(),
+        empties=st.booleans(),
+        closed=st.sets(st.sampled_from(MODELS)),
+    )
+    def gate(self, takes: bool, grants: bool, loads: bool, empties: bool, closed: set[str]) -> None:
+        closings = {model: Closing("near its cap", 10, self.now, 5.0) for model in closed}
+        admission = Admission(takes, grants, loads, empties, "shut", 10, 15.0, closings)
+        self.scheduler.set_admission(admission, self.now)
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 7.0, 60.0]))
     def time_passes(self, seconds: float) -> None:

@@ -18,6 +18,7 @@ class Entry:
     load: "asyncio.Task[ReadyWorker] | None" = None
     generation: int = 0
     recovery: Recovery = field(default_factory=Recovery)
+    waiting: int = 0  # requests that will go to the worker, the next one included
     stopped: ExitCause | None = None  # an unload came while the load had no worker yet
     taken: Mapping[str, int] = field(default_factory=dict)
     state: WorkerState = WorkerState.UNLOADED  # while there is no worker

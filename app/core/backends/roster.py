@@ -68,6 +68,7 @@ class Roster:
         """A worker that is not started yet, as the entry's own."""
         entry.generation += 1
         worker = Worker(plan, entry.generation, self._on_changed, self._clock)
+        worker.waiting = entry.waiting
         entry.worker = worker
         entry.taken = {}
         self._workers[worker.worker_id] = worker

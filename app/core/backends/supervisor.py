@@ -165,8 +165,12 @@ class Supervisor:
         return freed
 
     def idle(self) -> tuple[WorkerView, ...]:
-        """Workers that answer nothing, least recently used first."""
-        found = [w for w in self.workers() if w.state is WorkerState.READY and not w.in_flight]
+        """Workers that answer nothing and that nobody waits for, least recently used first."""
+        found = [
+            view
+            for view in self.workers()
+            if view.state is WorkerState.READY and not view.in_flight and not view.waiting
+        ]
         return tuple(sorted(found, key=lambda view: view.last_used_s))
 
     # Requests.
@@ -198,6 +202,23 @@ class Supervisor:
         if self._guard.link is not None and not worker.exit.done():
             worker.activity_changed(self._guard.link)
         self._roster.moved.set()
+
+    def note_waiting(self, model_id: str, count: int) -> None:
+        """How many requests wait for the model: its worker is not idle while there are any.
+
+        Counts from the load on, so that the guard takes no model away that was loaded for somebody.
+        """
+        entry = self._roster.find(model_id)
+        if entry is None:
+            if not count:
+                return
+            entry = self._roster.entry(model_id)
+        entry.waiting = count
+        worker = entry.worker
+        if worker is not None and worker.waiting != count:
+            worker.waiting = count
+            if self._guard.link is not None and not worker.exit.done():
+                worker.activity_changed(self._guard.link)
 
     def worker_exit(self, worker_id: str) -> "asyncio.Future[Exited]":
         """Why a worker ended, as soon as it is known; cancelling it harms nobody."""

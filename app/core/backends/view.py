@@ -33,6 +33,7 @@ class WorkerView:
     context_tokens: int = 0
     slots: int = 0
     in_flight: int = 0
+    waiting: int = 0
     last_used_s: float = 0.0
     own_bytes: int = 0
     mapped_bytes: int = 0
@@ -92,6 +93,7 @@ def view_of(worker: Worker, taken: Mapping[str, int]) -> WorkerView:
         context_tokens=ready.context_tokens if ready else plan.settings.context_tokens,
         slots=ready.slots if ready else plan.settings.slots,
         in_flight=worker.in_flight,
+        waiting=worker.waiting,
         last_used_s=worker.last_used_s,
         own_bytes=own_bytes(worker),
         mapped_bytes=sample.mapped_bytes if sample else plan.plan.mapped_bytes,

@@ -79,6 +79,7 @@ class Worker:
         self.ready: ReadyWorker | None = None
         self.sample: WorkerSample | None = None
         self.in_flight = 0
+        self.waiting = 0
         self._told_in_flight = 0
         self._telling: asyncio.TimerHandle | None = None
         self.last_used_s = clock()
@@ -252,12 +253,17 @@ class Worker:
         if self._state not in {WorkerState.UNLOADED, WorkerState.FAILED}:
             self._move(WorkerState.FAILED, sentence)
 
+    @property
+    def wanted_by(self) -> int:
+        """Requests that it answers or is loaded for: none means idle."""
+        return self.in_flight + self.waiting
+
     def activity_changed(self, guard: GuardLink) -> None:
         """Tells the guard at once if it takes a working worker for an idle one, else before long.
 
         A message for each request would cost both processes more than the request's own way.
         """
-        if self.in_flight and not self._told_in_flight:
+        if self.wanted_by and not self._told_in_flight:
             self.tell_activity(guard)
         elif self._telling is None:
             loop = asyncio.get_running_loop()
@@ -269,11 +275,11 @@ class Worker:
             self.tell_activity(guard)
 
     def tell_activity(self, guard: GuardLink) -> None:
-        self._told_in_flight = self.in_flight
+        self._told_in_flight = self.wanted_by
         guard.send_activity(
             self.worker_id,
             is_loading=self._state is WorkerState.STARTING,
-            in_flight=self.in_flight,
+            in_flight=self.wanted_by,
             last_used_s=self.last_used_s,
         )
 

@@ -6,6 +6,7 @@ The dispatcher enters it once for each request that a local model answers. Core 
 import asyncio
 import itertools
 import logging
+import math
 import time
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from app.core.errors import AdmissionClosed, CoolheadError, QueueFull, WorkerSta
 from app.core.events import Event, WorkerStateChanged
 from app.core.lifecycle import ExitCause, WorkerState
 from app.core.router.decision import Overload
-from app.core.router.gate import Gate
+from app.core.router.gate import VAIN_LOAD_PAUSE_S, Gate
 from app.core.router.scheduler import RAM, ModelView, Place, Policy, Scheduler
 from app.core.router.slot_watch import SlotWatch
 from app.core.router.tickets import Refusal, RefusalKind, Ticket
@@ -40,6 +41,7 @@ class Workers(Protocol):
     def worker(self, model_id: str) -> WorkerView | None: ...
     def worker_exit(self, worker_id: str) -> "asyncio.Future[Exited]": ...
     def lease(self, model_id: str) -> Lease: ...
+    def note_waiting(self, model_id: str, count: int) -> None: ...
 
 
 class Wish(msgspec.Struct, frozen=True):
@@ -137,13 +139,17 @@ class Admissions:
         self._waiters[ticket.ticket_id] = waiter
         try:
             self._scheduler.submit(ticket, now)
-            return waiter.grant or await waiter.future
+            if waiter.grant is not None:
+                return waiter.grant
+            self._tell_waiting(wish.model_id)
+            return await waiter.future
         except asyncio.CancelledError:
             # It may have been granted in the very moment in which its client left.
             if waiter.grant is not None:
                 self.leave(waiter.grant, is_idle=True)
             else:
                 self._scheduler.withdraw(ticket, self._now())
+                self._tell_waiting(wish.model_id)
             raise
         finally:
             self._waiters.pop(ticket.ticket_id, None)
@@ -170,7 +176,12 @@ class Admissions:
         """Loads a model without a request. Raises: CoolheadError, whatever stopped it."""
         if self._scheduler.view(model_id).place is Place.READY:
             return
+        self._gate.open_paused(model_id)
+        self.gate_changed()
         admission = self._gate.admission()
+        closing = admission.closed_models.get(model_id)
+        if closing is not None:
+            raise AdmissionClosed(closing.sentence, retry_after_s=closing.retry_after_s)
         if not admission.loads:
             raise AdmissionClosed(admission.sentence, retry_after_s=admission.retry_after_s)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -178,9 +189,24 @@ class Admissions:
         self._scheduler.want(model_id, self._now())
         await future
 
-    def drain(self, model_id: str) -> None:
+    def drain(self, model_id: str, reason: str = "unloaded by you") -> None:
         """Unloads a model once its requests are answered."""
-        self._scheduler.drain(model_id, self._now())
+        self._scheduler.drain(model_id, self._now(), reason)
+
+    def send_away(self, model_id: str, sentence: str, retry_after_s: int) -> bool:
+        """Refuses those who wait for a model, and ends a load for them; whether there were any."""
+        return self._scheduler.send_away(model_id, sentence, retry_after_s)
+
+    def loaded_in_vain(self, model_id: str, sentence: str) -> None:
+        """Memory ends a worker: one that answered nothing is not loaded again at once."""
+        if self._scheduler.is_unused(model_id):
+            self._pause(model_id, sentence)
+
+    def _pause(self, model_id: str, sentence: str) -> None:
+        words = f"It was loaded and had to go before it answered: {sentence}"
+        self._gate.close_model(model_id, words, self._now(), VAIN_LOAD_PAUSE_S)
+        # Not at once: the scheduler may be the one who calls.
+        asyncio.get_running_loop().call_soon(self.gate_changed)
 
     def gate_changed(self) -> None:
         self._scheduler.set_admission(self._gate.admission(), self._now())
@@ -190,6 +216,8 @@ class Admissions:
 
     def tick(self) -> None:
         """Call it about once a second."""
+        if self._gate.expire(self._now()):
+            self.gate_changed()
         self._scheduler.tick(self._now())
 
     def on_event(self, event: Event) -> None:
@@ -244,6 +272,11 @@ class Admissions:
     def start_load(self, model_id: str) -> None:
         self._spawn(self._load(model_id), f"ensure {model_id}")
 
+    def stop_load(self, model_id: str, reason: str) -> None:
+        reason = self._gate.pressure_sentence or reason
+        self._pause(model_id, reason)
+        self._spawn(self._unload(model_id, reason), f"stop load of {model_id}")
+
     def unload(self, model_id: str, reason: str) -> None:
         self._spawn(self._unload(model_id, reason), f"unload {model_id}")
 
@@ -258,6 +291,7 @@ class Admissions:
             return
         post.watch.take()
         waiter.grant = Grant(ticket, post, lease)
+        self._tell_waiting(ticket.model_id)
         if not waiter.future.done():
             waiter.future.set_result(waiter.grant)
 
@@ -274,6 +308,11 @@ class Admissions:
                 refusal.sentence, retry_after_s=refusal.retry_after_s, reason=refusal.kind.value
             )
         self._answer(self._waiters[ticket.ticket_id], error)
+        self._tell_waiting(ticket.model_id)
+
+    def _tell_waiting(self, model_id: str) -> None:
+        """After each change: a model that somebody waits for is none that idles."""
+        self._workers.note_waiting(model_id, self._scheduler.waiting(model_id))
 
     def give_up(self, model_id: str, error: Exception) -> None:
         self._tell_loads(model_id, error)
@@ -312,6 +351,9 @@ class Admissions:
         self._scheduler.load_finished(
             model_id, worker.slots, self._bytes_held(model_id), self._now()
         )
+        closing = self._gate.admission().closed_models.get(model_id)
+        if closing is not None and math.isinf(closing.until_s):
+            self.drain(model_id, closing.sentence)
         self._tell_loads(model_id, None)
 
     def _tell_loads(self, model_id: str, error: Exception | None) -> None:

@@ -36,6 +36,7 @@ from app.core.router.targets import Targets
 from app.core.settings import Settings
 
 TICK_S = 1.0
+SENT_AWAY_RETRY_S = 20
 KILL_TOLD_S = 1.0  # for the errors of what is broken off to reach their clients
 
 
@@ -157,6 +158,26 @@ class Endpoint:
         """The guard's pressure level: above normal nothing new starts."""
         self._gate.press(level, sentence)
         self._admissions.gate_changed()
+
+    def close_model(self, model_id: str, sentence: str) -> None:
+        """Closes one model; its worker ends once it has answered, for a fresh one to take its place."""
+        self._gate.close_model(model_id, sentence, time.monotonic())
+        self._admissions.gate_changed()
+        self._admissions.drain(model_id, sentence)
+
+    def open_models(self) -> None:
+        """Opens what `close_model` closed."""
+        self._gate.open_models()
+        self._admissions.gate_changed()
+
+    def loaded_in_vain(self, model_id: str, sentence: str) -> None:
+        """Memory ends the model's worker: if it answered nothing, it is not loaded again at once."""
+        self._admissions.loaded_in_vain(model_id, sentence)
+
+    def send_away(self, model_id: str, sentence: str) -> bool:
+        """Refuses those who wait for the model, and ends a load for them; whether there were any."""
+        told = f"No new requests are taken for now (503 service unavailable). {sentence}"
+        return self._admissions.send_away(model_id, told, SENT_AWAY_RETRY_S)
 
     def kill_newest(self, model_id: str, sentence: str) -> bool:
         """Breaks off the model's newest answer, for the guard; whether there was one."""

@@ -46,8 +46,10 @@ class Ladder:
         self._events = events
         self._on_kills = on_kills
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_shut_for_all = False
         self.level = PressureLevel.NORMAL
         self.sentence = ""
+        self._door = (self.level, self.sentence)
         self.samples: Samples | None = None
         supervisor.subscribe(self._hear)
 
@@ -62,15 +64,20 @@ class Ladder:
         """A new guard starts from nothing: what the old one closed is open again."""
         self.samples = None
         self._set_level(PressureLevel.NORMAL, "")
+        self._endpoint.open_models()
 
     def _set_level(self, level: PressureLevel, sentence: str) -> None:
         if level is PressureLevel.NORMAL:
             sentence = ""
-        if level is self.level and sentence == self.sentence:
-            return
+            self._is_shut_for_all = False
+        # A worker near its own cap lifts the level too, but it concerns its model alone.
+        is_for_all = self._is_shut_for_all or level >= PressureLevel.CRITICAL
+        door = (level, sentence) if is_for_all else (PressureLevel.NORMAL, "")
+        if door != self._door:
+            self._door = door
+            self._endpoint.press(*door)
         is_new = level is not self.level
         self.level, self.sentence = level, sentence
-        self._endpoint.press(level, sentence)
         if is_new:
             self._events.publish(PressureChanged(level, sentence, at=time.time()))
 
@@ -81,10 +88,15 @@ class Ladder:
         )
         model_id = worker.model_id if worker else ""
         _log.warning("guard: %s %s: %s", verdict.step, model_id, verdict.sentence)
-        # A worker near its own cap concerns its model alone, never the door of all.
+        if verdict.step == "close_admission" and not verdict.worker_id:
+            self._is_shut_for_all = True
         if not verdict.worker_id or verdict.level >= PressureLevel.CRITICAL:
             self._set_level(verdict.level, verdict.sentence)
         self._tell(verdict, model_id)
+        if verdict.step == "close_admission" and model_id:
+            self._endpoint.close_model(model_id, verdict.sentence)
+        elif verdict.step == "admit":
+            self._endpoint.open_models()
         if verdict.step == "unload_idle" and model_id:
             self._later(self._unload(verdict, model_id))
         elif verdict.step == "cancel_newest":
@@ -107,8 +119,13 @@ class Ladder:
             self._on_kills(verdict.kills_in_window)
 
     def _cancel(self, verdict: Verdict, model_id: str) -> None:
-        candidates = [model_id] if model_id else self._busy_models()
-        is_done = any(self._endpoint.kill_newest(name, verdict.sentence) for name in candidates[:1])
+        """The newest answer; where there is none yet, those who wait for one and keep the model."""
+        busy = [model_id] if model_id else self._busy_models()[:1]
+        is_done = any(self._endpoint.kill_newest(name, verdict.sentence) for name in busy)
+        if not is_done:
+            named = [model_id] if model_id else [one.model_id for one in self._supervisor.workers()]
+            told = [self._endpoint.send_away(name, verdict.sentence) for name in named]
+            is_done = any(told)
         self._done(verdict, ok=is_done, note="" if is_done else "there was no answer to break off")
 
     def _busy_models(self) -> list[str]:
@@ -119,9 +136,10 @@ class Ladder:
 
     async def _unload(self, verdict: Verdict, model_id: str) -> None:
         view = self._supervisor.worker(model_id)
-        if view is None or view.in_flight:
+        if view is None or view.in_flight or view.waiting:
             self._done(verdict, ok=False, note="it is answering a request")
             return
+        self._endpoint.loaded_in_vain(model_id, verdict.sentence)
         try:
             await self._supervisor.unload(model_id, ExitCause.UNLOADED, verdict.sentence)
         except CoolheadError as error:

@@ -41,7 +41,8 @@ class ModelRecord:
     lacking_device: str = RAM
     lacking_error: Exception | None = None
     has_reserved: bool = False  # room was made for it, and is nobody else's
-    drains_for: str | None = None  # "" when the user asked for it
+    drains_for: str | None = None  # "" when it is to end for a reason of its own
+    drain_reason: str = ""
     granted_at: dict[int, float] = field(default_factory=dict)
     hold_s: float = USUAL_HOLD_S  # how long a request holds a slot, smoothed once there is one
     is_measured: bool = False

@@ -3,13 +3,14 @@
 The dispatcher calls it on the core loop, with the time, and carries its decisions out (`Effects`).
 
 On a new ticket, in this order:
- 1. The door is closed (paused, stopping, memory pressure, cool-down): refused.
+ 1. The door is closed (paused, stopping, memory pressure, cool-down), or the model's: refused.
  2. The model is ready and a slot is free that nobody senior waits for: granted.
  3. Every slot is taken and the policy is `reject`, or `degrade` and there is a fallback: refused.
  4. The queue is full: refused, with the time after which it is worth to come back.
  5. Otherwise it waits.
 Whenever anything has changed, in this order:
- 6. Tickets that have waited too long are refused.
+ 6. Tickets that have waited too long are refused; so are those that the door has kept from their slots
+    for too long, and a load that nobody waits for any more is then given up.
  7. Free slots go to the waiting, senior first (`Ticket.rank_s`), while the slots' KV cells hold them.
  8. A draining model without requests is unloaded; one that drains for nobody any more is ready again.
  9. One model is loaded at a time, for the most senior ticket; all of a model's tickets join its load.
@@ -22,9 +23,9 @@ Whenever anything has changed, in this order:
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 from app.core.router.decision import Overload
+from app.core.router.effects import Effects
 from app.core.router.places import (
     RAM,
     USUAL_HOLD_S,
@@ -36,34 +37,12 @@ from app.core.router.places import (
     victims_for,
     view_of,
 )
-from app.core.router.tickets import OPEN, Admission, Refusal, RefusalKind, Ticket
+from app.core.router.tickets import OPEN, Admission, Closing, Refusal, RefusalKind, Ticket
 
 __all__ = ["RAM", "Effects", "ModelView", "Place", "Policy", "Scheduler"]
 
 MIN_RETRY_S = 1
 MAX_RETRY_S = 60  # claude gives up at once on more
-
-
-class Effects(Protocol):
-    """Carries decisions out. None of these may call back into the scheduler before it returns."""
-
-    def start_load(self, model_id: str) -> None:
-        """Answered later by `load_finished` or `load_failed`."""
-        ...
-
-    def unload(self, model_id: str, reason: str) -> None:
-        """Answered later by `unloaded`."""
-        ...
-
-    def grant(self, ticket: Ticket) -> None:
-        """Answered later by `release`."""
-        ...
-
-    def refuse(self, ticket: Ticket, refusal: Refusal) -> None: ...
-
-    def give_up(self, model_id: str, error: Exception) -> None:
-        """The model is not loaded, for this reason; its tickets are refused one by one."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +67,7 @@ class Scheduler:
         self._effects = effects
         self._policy = policy
         self._admission = OPEN
+        self._shut: Closing | None = None  # the door for all, since it grants nothing
         self._models: dict[str, ModelRecord] = {}
 
     # What has happened.
@@ -120,6 +100,7 @@ class Scheduler:
             or model.place is not Place.READY
             or model.waiting
             or not (admission.takes_new and admission.grants)
+            or ticket.model_id in admission.closed_models
             or not self._has_room(model, ticket)
         ):
             return False
@@ -223,26 +204,44 @@ class Scheduler:
     def want(self, model_id: str, now: float) -> None:
         """Load without a request."""
         model = self._model(model_id)
-        model.is_wanted = model.place not in {Place.READY, Place.LOADING}
+        model.is_wanted = model.place is not Place.READY
         self._pump(now)
 
-    def drain(self, model_id: str, now: float) -> None:
-        """Unload once its requests are answered; the user's wish outdoes a pin."""
+    def drain(self, model_id: str, now: float, reason: str = "unloaded by you") -> None:
+        """Unload once its requests are answered; this outdoes a pin."""
         model = self._model(model_id)
         model.is_wanted = False
         if model.place in {Place.READY, Place.DRAINING}:
             model.place = Place.DRAINING
             model.drains_for = ""
+            model.drain_reason = reason
         self._pump(now)
 
     def set_admission(self, admission: Admission, now: float) -> None:
         """The gate has opened or closed."""
         self._admission = admission
+        if admission.grants:
+            self._shut = None
+        else:
+            since_s = self._shut.since_s if self._shut is not None else now
+            self._shut = Closing(
+                admission.sentence, admission.retry_after_s, since_s, admission.patience_s
+            )
         if admission.empties_queue:
             refusal = Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
             for model in self._models.values():
                 self._refuse_all(model, refusal)
         self._pump(now)
+
+    def send_away(self, model_id: str, sentence: str, retry_after_s: int) -> bool:
+        """Refuses all who wait for a model, and ends a load that was for them; whether any waited."""
+        model = self._model(model_id)
+        if not model.waiting:
+            return False
+        self._refuse_all(model, Refusal(RefusalKind.CLOSED, sentence, retry_after_s))
+        if model.place is Place.LOADING and not model.is_wanted:
+            self._effects.stop_load(model_id, sentence)
+        return True
 
     def set_policy(self, policy: Policy, now: float) -> None:
         self._policy = policy
@@ -260,6 +259,16 @@ class Scheduler:
 
     def views(self) -> tuple[ModelView, ...]:
         return tuple(view_of(model) for model in self._models.values())
+
+    def waiting(self, model_id: str) -> int:
+        """How many tickets wait for a model."""
+        model = self._models.get(model_id)
+        return len(model.waiting) if model is not None else 0
+
+    def is_unused(self, model_id: str) -> bool:
+        """Whether the model's worker has answered nothing yet."""
+        model = self._models.get(model_id)
+        return model is not None and model.used_s <= model.ready_s and not model.held
 
     def is_ready(self, model_id: str) -> bool:
         """Whether requests of this model are answered without a load."""
@@ -286,6 +295,9 @@ class Scheduler:
         if not self._admission.takes_new:  # 1
             admission = self._admission
             return Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
+        closing = self._admission.closed_models.get(model.model_id)
+        if closing is not None:
+            return Refusal(RefusalKind.CLOSED, closing.sentence, closing.retry_after_s)
         if model.place is Place.READY and not model.waiting and self._has_room(model, ticket):  # 2
             return None
         is_full = model.place is Place.READY
@@ -312,9 +324,9 @@ class Scheduler:
     def _pump(self, now: float) -> None:
         for model in self._models.values():  # 6
             self._expire(model, now)
-        if self._admission.grants:  # 7
-            for model in self._models.values():
-                self._grant(model, now)
+            self._send_away(model, now)
+        for model in self._models.values():  # 7
+            self._grant(model, now)
         for model in self._models.values():  # 8
             self._settle_drain(model, now)
         if self._admission.loads:  # 9
@@ -329,7 +341,19 @@ class Scheduler:
             )
             self._effects.refuse(ticket, refusal)
 
+    def _send_away(self, model: ModelRecord, now: float) -> None:
+        """Ends the waiting for a door that stays shut, and the load that was for it alone."""
+        if not model.waiting:
+            return
+        for shut in (self._shut, self._admission.closed_models.get(model.model_id)):
+            if shut is None or now - shut.since_s < shut.patience_s:
+                continue
+            self.send_away(model.model_id, shut.sentence, shut.retry_after_s)
+            return
+
     def _grant(self, model: ModelRecord, now: float) -> None:
+        if not self._admission.grants or model.model_id in self._admission.closed_models:
+            return
         while model.place is Place.READY and model.waiting:
             ticket = model.waiting[0]
             if not self._has_room(model, ticket):
@@ -359,16 +383,20 @@ class Scheduler:
         if model.drains_for and not self._model(model.drains_for).is_needed:
             model.place = Place.READY
             model.drains_for = None
-            if self._admission.grants:
-                self._grant(model, now)
+            self._grant(model, now)
         elif not model.held:
-            reason = f"made room for {model.drains_for}" if model.drains_for else "unloaded by you"
-            self._unload(model, reason)
+            other = model.drains_for
+            self._unload(model, f"made room for {other}" if other else model.drain_reason)
 
     def _load_next(self, now: float) -> None:
         if any(is_moving(model) for model in self._models.values()):
             return
-        needed = [m for m in self._models.values() if m.place is Place.UNLOADED and m.is_needed]
+        closed = self._admission.closed_models
+        needed = [
+            m
+            for m in self._models.values()
+            if m.place is Place.UNLOADED and m.is_needed and m.model_id not in closed
+        ]
         for model in sorted(needed, key=lambda m: (not m.has_reserved, m.rank_s)):
             if not model.lacking_bytes:
                 model.place = Place.LOADING

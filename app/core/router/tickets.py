@@ -4,7 +4,8 @@ Made by the dispatcher, kept by the scheduler, on the core loop.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 import msgspec
@@ -16,7 +17,7 @@ AGEING_S = 10.0
 # Each doubling of a request above this size costs it one step, so that short ones pass long ones.
 SMALL_TOKENS = 1024
 MAX_SIZE_STEPS = 6
-MAX_PRIORITY_STEPS = 20
+MAX_PRIORITY_STEPS = 10
 
 
 class Ticket(msgspec.Struct, frozen=True):
@@ -24,7 +25,7 @@ class Ticket(msgspec.Struct, frozen=True):
 
     Attributes:
         ticket_id: unique for the life of the scheduler.
-        priority: steps; higher is sooner, 0 is usual. Held to -20 to 20.
+        priority: steps; higher is sooner, 0 is usual. Held to -10 to 10, as rules have it.
         size_tokens: estimate of prompt and answer together.
         enqueued_s: when it came, monotonic seconds.
         deadline_s: when waiting is over, monotonic seconds.
@@ -46,7 +47,7 @@ class Ticket(msgspec.Struct, frozen=True):
         """The lower, the sooner.
 
         All tickets age alike, so the order of two never changes and none starves: whoever comes more
-        than the whole span of priority and size (460 s) later stands behind.
+        than the whole span of priority and size (260 s) later stands behind.
         """
         steps = max(-MAX_PRIORITY_STEPS, min(MAX_PRIORITY_STEPS, self.priority))
         if self.size_tokens > SMALL_TOKENS:
@@ -74,6 +75,23 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
+class Closing:
+    """One model is closed, for the reason in `sentence`: none of its requests is taken or starts.
+
+    Attributes:
+        since_s: monotonic seconds.
+        patience_s: how long waiting requests are kept from then on.
+        until_s: when it opens by itself; endless where somebody opens it.
+    """
+
+    sentence: str
+    retry_after_s: int
+    since_s: float
+    patience_s: float = math.inf
+    until_s: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
 class Admission:
     """Whether requests are taken. Made by the gate.
 
@@ -83,6 +101,8 @@ class Admission:
         loads: models may be loaded.
         empties_queue: waiting requests are refused as well.
         sentence: the reason, for the client.
+        patience_s: how long waiting requests are kept while they get no slots.
+        closed_models: models that are closed beside that.
     """
 
     takes_new: bool = True
@@ -91,6 +111,8 @@ class Admission:
     empties_queue: bool = False
     sentence: str = ""
     retry_after_s: int = 10
+    patience_s: float = math.inf
+    closed_models: Mapping[str, Closing] = field(default_factory=dict)
 
 
 OPEN = Admission()
