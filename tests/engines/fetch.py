@@ -37,7 +37,7 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
     target = engine_cache() / name
     with filelock.FileLock(f"{target}.lock"):
         if not target.exists():
-            scratch = target.with_suffix(".part")
+            scratch = target.with_name(f"{name}.part")
             shutil.rmtree(scratch, ignore_errors=True)
             make(scratch)
             scratch.rename(target)
