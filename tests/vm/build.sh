@@ -17,6 +17,7 @@ done
 
 mkdir -p "$vm"
 root=$(mktemp -d "$vm/root.XXXXXX")
+chmod 755 "$root" # the disk's root folder gets its mode
 trap 'rm -rf "$root" "$vm/root.img.new"' EXIT
 debootstrap --variant=minbase --include="$(IFS=,; echo "${packages[*]}")" bookworm "$root" >"$vm/debootstrap.log"
 

@@ -17,6 +17,10 @@ def check(what: str, *, holds: bool, seen: object = "") -> None:
         failures.append(what)
 
 
+def say(what: object) -> None:
+    print(f"       {what}", flush=True)
+
+
 def finish() -> None:
     """Ends the part with the number of failed checks."""
     sys.exit(len(failures))

@@ -20,6 +20,7 @@ from tests.vm.payload.facts import (
     finish,
     group_of,
     read,
+    say,
     vmstat,
     wait_for,
 )
@@ -149,7 +150,7 @@ async def run(name: str, story: Story, options: GuardOptions | None = None) -> N
         check(name, holds=False, seen=repr(error))
     finally:
         await bench.client.stop()
-    print(f"       {name} took {time.monotonic() - began_s:.0f} s", flush=True)
+    say(f"{name} took {time.monotonic() - began_s:.0f} s")
 
 
 def make_weights() -> None:
