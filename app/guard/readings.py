@@ -21,6 +21,7 @@ class WorkerReading(msgspec.Struct, frozen=True, gc=False):
         gpu_bytes: by device name, against `gpu_cap_bytes`.
         shared_gpu_bytes: GPU memory that lies in host RAM, beside the dedicated memory still free.
         is_ending: it was killed and is not reaped yet.
+        grown_bytes: own memory that it took within the time that other programs are compared over.
     """
 
     worker_id: str
@@ -42,6 +43,7 @@ class WorkerReading(msgspec.Struct, frozen=True, gc=False):
     shared_gpu_bytes: int = 0
     gpu_free_bytes: int = -1
     is_ending: bool = False
+    grown_bytes: int = 0
 
     @property
     def is_idle(self) -> bool:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from app.core.lifecycle import CapKind
 from app.guard import sentences
 from app.guard.causes import KillRecord, name_cause
+from app.guard.census import KEPT_S
 from app.guard.child import Child, ExitStatus, MachineMemory, WorkerMemory
 from app.guard.protocol import Activity, CapReport, Evidence, Exited, Launch, WorkerSample
 from app.guard.reader import SlowReading
@@ -73,6 +74,7 @@ class RosterEntry:
             shared_gpu_bytes=sum(one.shared_by_pid.get(pid, 0) for one in slow.gpus),
             gpu_free_bytes=min(free, default=-1),
             is_ending=self.record is not None,
+            grown_bytes=memory.own_bytes if at_s - self.started_s < KEPT_S else 0,
         )
         self.last = reading
         self.peak_bytes = max(self.peak_bytes, reading.own_bytes)

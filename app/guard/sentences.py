@@ -1,6 +1,7 @@
 """What the guard says to people: what happened, with the numbers, in one or two sentences. Pure."""
 
 from app.core.lifecycle import CapKind, ExitCause
+from app.guard.census import LEAST_BYTES
 from app.guard.child import ExitStatus
 from app.guard.lines import GIB, MIB
 from app.guard.readings import Reading, WorkerReading
@@ -36,6 +37,16 @@ def available(reading: Reading) -> str:
 
 
 def blame(reading: Reading) -> str:
+    """Who took the memory lately: a model of ours, if that grew more than any other program."""
+    ours = max(reading.workers, key=lambda worker: worker.grown_bytes, default=None)
+    if ours is None or ours.grown_bytes <= max(reading.grown_bytes, LEAST_BYTES):
+        return _program(reading)
+    if ours.is_loading:
+        return f" {name(ours)} is being loaded and has taken {size(ours.grown_bytes)}."
+    return f" {name(ours)}, loaded a moment ago, has taken {size(ours.grown_bytes)}."
+
+
+def _program(reading: Reading) -> str:
     if not reading.grown_program:
         return ""
     return f" {reading.grown_program} grew by {size(reading.grown_bytes)}."
@@ -96,7 +107,7 @@ def unload(worker: WorkerReading, why: str) -> str:
 def not_ours(reading: Reading, line: int) -> str:
     return (
         f"Only {available(reading)} (line {size(line)}), and stopping a model would not help: other "
-        f"programs take it.{blame(reading)} Close something you do not need."
+        f"programs take it.{_program(reading)} Close something you do not need."
     )
 
 

@@ -262,6 +262,23 @@ def test_policy_other_programs_are_named_and_no_worker_in_its_plan_dies() -> Non
     assert "compiler grew by 6.0 GiB" in asked.sentence
 
 
+def test_policy_memory_that_our_own_load_took_is_blamed_on_no_other_program() -> None:
+    short: dict[str, Any] = {
+        "available": ELEVATED_LINE - MIB,
+        "grown_program": "compiler",
+        "grown_bytes": GIB,
+    }
+    large = worker(own_mib=6000, planned_own_bytes=6 * GIB, cap_own_bytes=7 * GIB, in_flight=0)
+    loading = replace(large, is_loading=True, grown_bytes=6000 * MIB)
+    (close, *_) = Run().feed(loading, **short)
+    assert "model-w is being loaded and has taken 5.9 GiB" in close.sentence
+    (close, *_) = Run().feed(replace(loading, is_loading=False), **short)
+    assert "model-w, loaded a moment ago, has taken 5.9 GiB" in close.sentence
+    assert "compiler" not in close.sentence
+    (close, *_) = Run().feed(large, **short)  # it has had that for long
+    assert "compiler grew by 1.0 GiB" in close.sentence
+
+
 def test_policy_low_machine_without_workers_closes_admission_and_blames_no_one() -> None:
     run = Run()
     actions = run.hold(3, available=KILL_LINE - 1)
