@@ -67,7 +67,7 @@ from app.core.settings import Settings
 from app.core.settings_file import Loaded, SettingsFile
 from app.core.settings_in_force import SettingsInForce
 from app.core.settings_meta import Needs
-from app.core.state_files import admin_token, write_endpoint
+from app.core.state_files import admin_token, write_endpoint, write_private
 from app.guard.client import GuardClient
 
 _log = logging.getLogger(__name__)
@@ -123,7 +123,7 @@ class Core:
             events=self._events,
             settings=self._current,
         )
-        token = admin_token(paths.token_file)
+        self._token = admin_token(paths.token_file)
         self.handle = Handle(asyncio.get_running_loop(), self._events, self.carry_out)
         self._endpoint = Endpoint(
             workers=self._supervisor,
@@ -133,11 +133,11 @@ class Core:
             settings=self._current,
             snapshot=lambda: self.handle.snapshot,
             execute=self.carry_out,
-            admin_token=token,
+            admin_token=self._token,
             log_folder=paths.logs,
         )
         self._door = AdminDoor(
-            Admin(self.carry_out, lambda: self.handle.snapshot, self._events), token
+            Admin(self.carry_out, lambda: self.handle.snapshot, self._events), self._token
         )
         self._ladder = Ladder(self._supervisor, self._endpoint, self._events)
         self._desktop_pause = DesktopPause(self._current, self._endpoint.pause, self._events)
@@ -361,6 +361,7 @@ class Core:
         turn = 0
         while True:
             if turn % LIBRARY_TURNS == 0:
+                self._mend_endpoint_file()
                 self._specs = await asyncio.to_thread(self._library.specs)
             turn += 1
             await asyncio.sleep(PICTURE_S)
@@ -416,6 +417,17 @@ class Core:
             self._write_endpoint_file()
         except CoolheadError as error:
             _log.error("%s", error.message)
+
+    def _mend_endpoint_file(self) -> None:
+        """Where somebody has swept the state folder, the command line must find us again."""
+        if self._paths.endpoint_file.exists():
+            return
+        try:
+            self._paths.prepare()
+            write_private(self._paths.token_file, self._token)
+            self._write_endpoint_file()
+        except CoolheadError as error:
+            _log.warning("the state folder cannot be mended: %s", error.message)
 
     def _remove_endpoint_file(self) -> None:
         with contextlib.suppress(OSError):

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import shutil
 import signal
 import threading
 import time
@@ -178,6 +179,14 @@ def test_stopped_endpoint_leaves_the_app_within_reach(coolhead_home: Paths) -> N
         running.call("POST", "/admin/stop", {})
         assert run_cli("stop", home=coolhead_home).returncode == 0
         assert app.process.wait(60) == 0
+
+
+def test_state_folder_that_was_swept_is_mended(coolhead_home: Paths) -> None:
+    with AppProcess(coolhead_home) as app:
+        shutil.rmtree(coolhead_home.state)
+        wait_for(lambda: find_running(coolhead_home), what="the app to be found again")
+        assert run_cli("status", home=coolhead_home).returncode == 0
+        app.look()
 
 
 def test_api_key_is_asked_of_clients_and_not_of_our_own(
