@@ -19,7 +19,8 @@ from typing import Any
 from app.cli.client import RunningApp, find_running
 from app.cli.text import size
 from app.core.errors import CoolheadError, NotRunning
-from app.core.models.download import fetch_starter
+from app.core.models.catalogue import starter
+from app.core.models.download import fetch_starter, origin
 from app.core.models.library import ModelLibrary
 from app.core.paths import Paths, user_paths
 from app.core.settings_file import SettingsFile
@@ -76,7 +77,7 @@ def _need_a_model(paths: Paths) -> None:
     settings = SettingsFile(paths.settings_file).load().settings
     folders = [Path(part) for part in settings.model.folders.split(os.pathsep) if part]
     if not ModelLibrary(paths, folders).specs():
-        with progress_bar("Fetching the starter model") as shown:
+        with progress_bar(origin(starter(), paths)) as shown:
             fetch_starter(paths, shown)
 
 
@@ -84,7 +85,7 @@ def _need_a_model(paths: Paths) -> None:
 def progress_bar(title: str) -> Iterator[Any]:
     """A bar on stderr; called with (bytes so far, bytes in all). Silent where stderr is no terminal."""
     is_terminal = sys.stderr.isatty()
-    print(f"{title} ...", file=sys.stderr)
+    print(f"{title}.", file=sys.stderr)
 
     def show(done: int, total: int) -> None:
         if is_terminal and total:

@@ -30,6 +30,7 @@ from app.core.hardware.last_seen import missing_gpus, missing_sentence
 from app.core.hardware.machine import Machine
 from app.core.hardware.probe import probe_machine
 from app.core.lifecycle import CapKind
+from app.core.models.catalogue import starter
 from app.core.models.library import ModelLibrary
 from app.core.models.limits import limits_from
 from app.core.paths import HOME_VARIABLE, Paths, user_paths
@@ -232,7 +233,8 @@ def _tray() -> Finding:
 
     problem = display_available()
     if problem is None:
-        return Finding("tray", Grade.OK, "a display can be reached")
+        text = "a display can be reached; where its desktop shows no icons, a window stands in"
+        return Finding("tray", Grade.OK, text)
     return Finding("tray", Grade.NOTE, f"{problem} Coolhead serves without one.")
 
 
@@ -250,5 +252,5 @@ def _models(paths: Paths, settings: Settings) -> Iterator[Finding]:
         yield Finding(
             "model",
             Grade.NOTE,
-            "none is installed; `coolhead ask` fetches a starter model of 98 MB",
+            f"none is installed; `coolhead ask` fetches a starter model of {size(starter().size_bytes)}",
         )

@@ -84,7 +84,9 @@ def _list(args: argparse.Namespace, library: ModelLibrary) -> int:
         print(f"! {each.model_id}: {each.error.message}")
     rest = [entry for entry in catalogue() if not _is_installed(entry, specs)]
     if rest:
-        print("\n`coolhead models pull NAME` fetches one; `coolhead plan NAME` tells first what it takes:")
+        print(
+            "\n`coolhead models pull NAME` fetches one; `coolhead plan NAME` tells first what it takes:"
+        )
         print(table([_offer(entry) for entry in rest], indent="  "))
         print("Anything else on the Hub: OWNER/REPO, or OWNER/REPO:QUANTIZATION.")
     return 0

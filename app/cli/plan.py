@@ -1,6 +1,7 @@
 """`coolhead plan MODEL`: what a load would take, drawn to scale, and whether it fits.
 
-Loads nothing. `--gpu-mem` and `--ram` plan for another, otherwise idle machine.
+Loads nothing. `--gpu-mem` and `--ram` plan for another, otherwise idle machine; a name of the
+catalogue is planned before it is fetched.
 """
 
 import argparse
@@ -11,26 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from app.cli.plan_text import plan_lines
+from app.core.errors import ModelUnknown
 from app.core.hardware.machine import Machine, imagined_machine
 from app.core.hardware.probe import probe_machine
+from app.core.models.catalogue import CatalogueEntry, catalogue
 from app.core.models.choice import Choice, Proposal
 from app.core.models.fit import Fit, Limits, judge, judge_all, limits_from, propose
 from app.core.models.library import ModelLibrary, open_model
+from app.core.models.outline import ESTIMATE_MARGIN_PERCENT, can_outline, outlined
 from app.core.models.plan import MemoryPlan, plan_memory
 from app.core.models.presets import choose
 from app.core.models.spec import ModelSpec
 from app.core.paths import Paths, user_paths
 from app.core.settings import Settings
 from app.core.settings_file import SettingsFile
-from app.core.settings_meta import parse_size
+from app.core.settings_meta import MIB, parse_size
 
 EXIT_DOES_NOT_FIT = 3
+LEAST_MEMORY_BYTES = 64 * MIB
+"""Nobody has less: who says `8` means 8 GiB."""
+
 PLACEMENTS = ("auto", "gpu_only", "may_use_ram", "cpu_only")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Answer:
-    """All that the table and the JSON are made of."""
+    """All that the table and the JSON are made of; `entry` of a model that is not here yet."""
 
     spec: ModelSpec
     machine: Machine
@@ -40,6 +47,7 @@ class Answer:
     fits: tuple[Fit, ...]
     verdict: Fit
     proposal: Proposal | None
+    entry: CatalogueEntry | None = None
 
 
 def add_parser(verbs: Any) -> None:
@@ -48,7 +56,9 @@ def add_parser(verbs: Any) -> None:
         help="what a model would take, and whether it fits",
         epilog="Exit status: 0 it fits, 3 it does not, 1 the model cannot be read.",
     )
-    parser.add_argument("model", help="a model's id, or the path of a GGUF file")
+    parser.add_argument(
+        "model", help="a model's id, the path of a GGUF file, or a name of `coolhead models list`"
+    )
     parser.add_argument("--ctx", type=int, metavar="N", help="tokens for each slot")
     parser.add_argument("--slots", type=int, metavar="N", help="requests answered at once")
     parser.add_argument("--kv", choices=("f16", "q8_0", "q4_0"), help="type of the KV cache")
@@ -64,7 +74,9 @@ def add_parser(verbs: Any) -> None:
         "--ram", type=_size, metavar="SIZE", help="RAM of another, idle machine, as in 64G"
     )
     parser.add_argument(
-        "--exact", action="store_true", help="ask the engine's own dry run (a second or so)"
+        "--exact",
+        action="store_true",
+        help="ask the engine's own dry run (a second or so); not for GPUs of another machine",
     )
     parser.add_argument("--json", action="store_true")
 
@@ -73,8 +85,11 @@ def run(args: argparse.Namespace) -> int:
     """Raises: ModelUnknown, ModelFileInvalid, ModelFileMissing, SettingsInvalid."""
     paths = user_paths()
     settings = SettingsFile(paths.settings_file).load().settings
-    spec = open_model(library_of(paths, settings), args.model)
-    answer = answer_for(spec, machine_of(args), _with_flags(args, settings), is_exact=args.exact)
+    machine, settings_used = machine_of(args), _with_flags(args, settings)
+    entry, spec = _model(args.model, paths, settings)
+    why_not = _why_not_exact(args, entry) if args.exact else ""
+    is_exact = args.exact and not why_not
+    answer = answer_for(spec, machine, settings_used, entry=entry, is_exact=is_exact, note=why_not)
     if args.json:
         print(json.dumps(as_json(answer), indent=2))
     else:
@@ -82,10 +97,54 @@ def run(args: argparse.Namespace) -> int:
     return 0 if answer.verdict.fits else EXIT_DOES_NOT_FIT
 
 
+def _model(name: str, paths: Paths, settings: Settings) -> tuple[CatalogueEntry | None, ModelSpec]:
+    """The model of that name; of the catalogue, with its entry, where it is not installed."""
+    try:
+        return None, open_model(library_of(paths, settings), name)
+    except ModelUnknown as error:
+        entry = next((one for one in catalogue() if one.name == name.strip().lower()), None)
+        if entry is None or not can_outline(entry):
+            names = ", ".join(one.name for one in catalogue() if can_outline(one))
+            raise ModelUnknown(
+                f"{error.message} Before a download these can be planned: {names}; of others, "
+                "`coolhead presets` tells by their size.",
+                model=name,
+            ) from error
+    if entry.file and (paths.models / entry.file).is_file():
+        return None, open_model(library_of(paths, settings), str(paths.models / entry.file))
+    return entry, outlined(entry)
+
+
+def _why_not_exact(args: argparse.Namespace, entry: CatalogueEntry | None) -> str:
+    """Why the engine's dry run has nothing to say; empty where it has."""
+    if entry is not None:
+        return "The engine's dry run needs the file: fetch it first."
+    if args.gpu_mem:
+        return (
+            "The engine's dry run knows this machine's GPUs only: these are the formula's figures."
+        )
+    return ""
+
+
 def answer_for(
-    spec: ModelSpec, machine: Machine, settings: Settings, *, is_exact: bool = False
+    spec: ModelSpec,
+    machine: Machine,
+    settings: Settings,
+    *,
+    entry: CatalogueEntry | None = None,
+    is_exact: bool = False,
+    note: str = "",
 ) -> Answer:
-    """Presets, plan, verdict and, where it does not fit, what would."""
+    """Presets, plan, verdict and, where it does not fit, what would.
+
+    Args:
+        spec: the model, or what is known of one that is not here.
+        machine: where it is to run.
+        settings: the user's will.
+        entry: of a model that is not here.
+        is_exact: ask the engine.
+        note: to be said with the plan.
+    """
     limits = limits_from(settings, machine)
     choice = choose(spec, machine, settings)
     plan = plan_memory(spec, choice.load, choice.gpus)
@@ -93,12 +152,17 @@ def answer_for(
         from app.core.models.dry_run import dry_run_or_formula
 
         plan = dry_run_or_formula(spec, choice.load, choice.gpus)
+    if entry is not None:
+        plan = dataclasses.replace(plan, margin_percent=ESTIMATE_MARGIN_PERCENT)
+        note = f"An estimate: {spec.name} is not here yet. {note}".strip()
+    if note:
+        plan = dataclasses.replace(plan, note=f"{plan.note} {note}".strip())
     verdict = judge(plan, machine, limits)
     proposal = None
     if not verdict.fits:
         proposal = propose(spec, choice.load, machine, limits, choice.gpus)
     fits = judge_all(plan, machine, limits)
-    return Answer(spec, machine, limits, choice, plan, fits, verdict, proposal)
+    return Answer(spec, machine, limits, choice, plan, fits, verdict, proposal, entry)
 
 
 def library_of(paths: Paths, settings: Settings) -> ModelLibrary:
@@ -151,7 +215,8 @@ def as_json(answer: Answer) -> dict[str, Any]:
     plan, proposal = answer.plan, answer.proposal
     return {
         "model": answer.spec.model_id,
-        "path": str(answer.spec.path),
+        "path": str(answer.spec.path) if answer.entry is None else None,
+        "is_installed": answer.entry is None,
         "settings": dataclasses.asdict(answer.choice.load),
         "devices": devices,
         "own_bytes": plan.own_bytes,
@@ -185,6 +250,9 @@ def _size(text: str) -> int:
         raise argparse.ArgumentTypeError(f"{text!r} is no size; write it as in 8G") from error
     if size <= 0:
         raise argparse.ArgumentTypeError("it must be above 0")
+    if size < LEAST_MEMORY_BYTES:
+        meant = f"; write {text.strip()}G for GiB" if text.strip().isdigit() else ""
+        raise argparse.ArgumentTypeError(f"{text!r} is less than 64 MiB{meant}")
     return size
 
 

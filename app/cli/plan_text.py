@@ -24,8 +24,9 @@ PARTS = (
 def plan_lines(answer: "Answer") -> list[str]:
     """What `coolhead plan` prints."""
     spec, load = answer.spec, answer.choice.load
+    about = "about " if answer.entry is not None else ""
     head = (
-        f"{spec.model_id}: {spec.architecture} {spec.quantization}, {size(spec.size_bytes)}, "
+        f"{spec.model_id}: {spec.architecture} {spec.quantization}, {about}{size(spec.size_bytes)}, "
         f"{load.slots} x {load.context_tokens:,} tokens, KV {load.kv_type_k}"
     )
     lines = [
@@ -45,6 +46,8 @@ def plan_lines(answer: "Answer") -> list[str]:
         lines.append(
             answer.proposal.sentence if answer.proposal else "Nothing smaller of this file fits."
         )
+    if answer.entry is not None:
+        lines.append(f"`coolhead models pull {answer.entry.name}` fetches it.")
     return lines
 
 
@@ -54,7 +57,7 @@ def _rows(answer: "Answer") -> list[list[str]]:
     for part in answer.plan.devices:
         fit = verdicts.get(part.device)
         cells = [size(getattr(part, field)) for _, _, field in PARTS]
-        may_take = size(fit.cap_bytes) if fit else "-"
+        may_take = size(fit.cap_bytes) if fit and fit.cap_bytes else "nothing" if fit else "-"
         word = "" if fit is None or fit.fits else "too much"
         rows.append([part.device, *cells, size(part.total_bytes), may_take, word])
     return rows

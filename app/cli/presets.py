@@ -8,7 +8,7 @@ from typing import Any
 from app.cli.plan import machine_of
 from app.cli.text import size, table
 from app.core.hardware.machine import Machine
-from app.core.models.family import FamilyChoice, best_of, ladder_for
+from app.core.models.family import FamilyChoice, best_of, ladder_for, oddities
 from app.core.models.limits import limits_from
 from app.core.models.presets_file import presets
 from app.core.paths import user_paths
@@ -36,15 +36,20 @@ def run(args: argparse.Namespace) -> int:
     for mood, choices in moods.items():
         mark = " (set)" if mood == settings.model.mood else ""
         print(f"\n{mood}{mark}: {presets().moods[mood].text}")
-        rows = [
-            (choice.size, choice.reason, size(choice.needed_bytes) if choice.fits else "-")
-            for choice in choices
-        ]
+        rows = [("model", "needs", "KV cache of it", ""), *(_row(choice) for choice in choices)]
         print(table(rows, indent="  "))
+        for sentence in oddities(choices):
+            print(f"  {sentence}")
         best = best_of(choices)
         if best is not None:
             print(f"  Suits best: {best.size} at {best.quantization}.")
     return 0
+
+
+def _row(choice: FamilyChoice) -> tuple[str, str, str, str]:
+    if not choice.fits:
+        return (choice.size, "-", "-", choice.reason)
+    return (choice.size, size(choice.needed_bytes), size(choice.kv_bytes), choice.reason)
 
 
 def _machine_line(machine: Machine, settings: Settings) -> str:
@@ -76,6 +81,7 @@ def _as_json(
             mood: {
                 "text": presets().moods[mood].text,
                 "choices": [dataclasses.asdict(choice) for choice in choices],
+                "notes": oddities(choices),
                 "best": best.size if (best := best_of(choices)) else None,
             }
             for mood, choices in moods.items()

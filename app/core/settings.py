@@ -183,7 +183,7 @@ class MemorySettings:
         step=256 * MIB,
         page="Memory",
         needs=Needs.RELOAD,
-        zero_means="a tenth of RAM, 1.5 to 6 GiB",
+        zero_means="15 % of RAM, at least 1.9 GiB",
     )
     prompt_cache_bytes: int = _setting(
         0,

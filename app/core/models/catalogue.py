@@ -12,12 +12,36 @@ from app.core.paths import resource
 _REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
+class Outline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The figures of a model that memory follows from, for a plan before it is fetched.
+
+    Attributes:
+        feed_forward: width of the feed-forward part, of one expert where there are experts.
+        is_tied: the token embeddings serve as output layer.
+    """
+
+    architecture: str
+    context_tokens: int
+    layers: int
+    embedding: int
+    heads: int
+    kv_heads: int
+    head_size: int
+    feed_forward: int
+    vocabulary: int
+    is_tied: bool = False
+    window_tokens: int = 0
+    experts: int = 0
+    experts_used: int = 0
+
+
 class CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One model and where it comes from; sizes in bytes, 0 where only the source knows.
 
     Attributes:
         file: its name in the repository and here; empty picks the file by `quantization`.
         wheel: a requirement for pip; `wheel_member` the model's file in it.
+        outline: what its memory follows from; None where that is not known.
     """
 
     name: str
@@ -33,6 +57,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     wheel_member: str = ""
     wheel_bytes: int = 0
     repo: str = ""
+    outline: Outline | None = None
 
 
 class _Catalogue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

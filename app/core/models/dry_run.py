@@ -70,6 +70,7 @@ def dry_run(
     alone = replace(settings, draft="", mmproj="", adapters=())
     plain = plan_memory(spec, alone, gpus) if alone != settings else formula
     breakdown = _simulate(spec, settings, python_folders, deadline_s)
+    _check_devices(breakdown, spec, formula)
     plan = _plan(breakdown, settings, formula, plain)
     with _kept_lock:
         _kept[key] = plan
@@ -190,6 +191,22 @@ def _reason(spec: ModelSpec, breakdown: Breakdown, in_time: bool, deadline_s: fl
         return f"The dry run of {spec.model_id} took longer than {deadline_s:.0f} s."
     said = breakdown.complaints[0] if breakdown.complaints else "it printed no sums"
     return f"The dry run of {spec.model_id} failed: {said}"
+
+
+def _check_devices(breakdown: Breakdown, spec: ModelSpec, formula: MemoryPlan) -> None:
+    """Refuse an answer that is not of the GPUs asked for.
+
+    An engine that does not know them leaves their layers out of its sums without a word.
+    """
+    known = {row.name for row in breakdown.rows}
+    asked = [part.device for part in formula.devices if part.device != RAM and part.weights_bytes]
+    absent = [name for name in asked if name not in known]
+    if absent:
+        raise WorkerStartFailed(
+            f"The dry run of {spec.model_id} does not count: this engine has no "
+            f"{' and no '.join(absent)}.",
+            model=spec.model_id,
+        )
 
 
 def _plan(

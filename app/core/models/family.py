@@ -6,13 +6,15 @@ first-run page. Prices a usual model of each size (`presets.yaml`), not a file.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from app.core.hardware.machine import Machine
-from app.core.models.judge import RAM, judge
+from app.core.models.judge import RAM, judge, with_margin
 from app.core.models.limits import Limits, limits_from, narrowed
 from app.core.models.placement import candidate_gpus
 from app.core.models.plan import DevicePlan, MemoryPlan
 from app.core.models.presets_file import LadderStep, Presets, Quantization, Target, presets
+from app.core.models.speed import processor_bytes_per_s, speed_text
 from app.core.settings import Settings
 from app.core.settings_meta import MIB
 
@@ -33,6 +35,7 @@ class FamilyChoice:
         size: a step of the ladder ("8B").
         device: where it runs: a GPU's name, or "RAM".
         fits: whether any quantization of it suits; if not, the other figures are empty.
+        needed_bytes: where it runs; of them `kv_bytes` for the KV cache of all slots.
         reason: one sentence.
     """
 
@@ -43,6 +46,7 @@ class FamilyChoice:
     context_tokens: int
     slots: int
     needed_bytes: int
+    kv_bytes: int
     reason: str
 
 
@@ -56,6 +60,27 @@ def ladder_for(machine: Machine, settings: Settings) -> tuple[FamilyChoice, ...]
 def best_of(choices: Sequence[FamilyChoice]) -> FamilyChoice | None:
     """The largest size that suits; None where none does."""
     return next((choice for choice in reversed(choices) if choice.fits), None)
+
+
+def oddities(choices: Sequence[FamilyChoice]) -> tuple[str, ...]:
+    """Why a size needs more than a larger one, where that is so; a sentence for each."""
+    steps = {step.name: step for step in presets().ladder}
+    told = []
+    for small, large in pairwise(choice for choice in choices if choice.fits):
+        one, other = steps.get(small.size), steps.get(large.size)
+        if one is None or other is None or small.needed_bytes <= large.needed_bytes:
+            continue
+        if one.kv_bytes_a_token > other.kv_bytes_a_token:
+            told.append(
+                f"{one.name} needs more than {other.name}: {one.like} keeps "
+                f"{one.kv_bytes_a_token // 1024} KiB of KV cache for each token, {other.like} "
+                f"{other.kv_bytes_a_token // 1024}."
+            )
+        else:
+            told.append(
+                f"{one.name} needs more than {other.name}, since there is room for {small.quantization}."
+            )
+    return tuple(told)
 
 
 def choose_quantization(
@@ -83,8 +108,8 @@ class _Family:
         self._step = _nearest(self._file, parameters)
         self._parameters = parameters
         self._machine = machine
-        self._mood_name = settings.model.mood
-        mood = self._file.moods[self._mood_name]
+        self._threads = settings.model.threads or max(1, machine.physical_cores - 1)
+        mood = self._file.moods[settings.model.mood]
         gpus = () if settings.model.placement == "cpu_only" else candidate_gpus(machine)
         self._gpus = tuple(gpu.device for gpu in gpus)
         self._target: Target = mood.gpu if gpus else mood.cpu
@@ -112,6 +137,9 @@ class _Family:
             return _none(size, "Too slow on a processor alone.")
         if not self._quantizations:
             return _none(size, "None of the quantizations that are offered suits.")
+        if not self._gpus and self._speed(self._quantizations[-1]) < self._file.least_tokens_per_s:
+            words = speed_text(self._speed(self._quantizations[-1]))
+            return _none(size, f"Too slow on this processor: {words}.")
         usual = self._file.bits(self._file.usual_quantization)
         for each in self._quantizations:
             if each.bits > usual and self._fits(each, self._target.context_tokens, self._slots()):
@@ -133,7 +161,9 @@ class _Family:
         return self._target.slots
 
     def _made(self, each: Quantization, context: int, slots: int) -> FamilyChoice:
-        fit = judge(self._plan(each, context, slots), self._machine, self._limits)
+        plan = self._plan(each, context, slots)
+        # On cards, what they hold: RAM has the engine beside it only.
+        parts = [part for part in plan.devices if (part.device == RAM) != bool(self._gpus)]
         where = " and ".join(self._gpus) if self._gpus else "the processor"
         note = "" if self._gpus else self._speed_note(each)
         of_slots = "1 slot" if slots == 1 else f"each of {slots} slots"
@@ -142,14 +172,27 @@ class _Family:
         )
         device = "+".join(self._gpus) or RAM
         return FamilyChoice(
-            self._step.name, True, each.name, device, context, slots, fit.needed_bytes, reason
+            self._step.name,
+            True,
+            each.name,
+            device,
+            context,
+            slots,
+            sum(with_margin(part, plan.margin_percent) for part in parts),
+            sum(part.kv_bytes for part in parts),
+            reason,
         )
 
+    def _speed(self, each: Quantization) -> float:
+        """Tokens a second on the processor."""
+        weights = self._parameters * each.bits / 8
+        return 1 / (weights / processor_bytes_per_s(self._threads) + self._file.step_s)
+
     def _speed_note(self, each: Quantization) -> str:
-        """A token reads every weight once: memory bandwidth is the ceiling."""
-        speed = self._file.ram_bytes_per_s / (self._parameters * each.bits / 8)
+        speed = self._speed(each)
         slow = ", with long waits before the first" if speed < self._file.slow_tokens_per_s else ""
-        return f" About {speed:.0f} tokens a second{slow}."
+        words = speed_text(speed)
+        return f" {words[0].upper()}{words[1:]}{slow}."
 
     def _context(self, each: Quantization, slots: int) -> int:
         context = self._target.context_tokens
@@ -165,8 +208,7 @@ class _Family:
     def _plan(self, each: Quantization, context: int, slots: int) -> MemoryPlan:
         step = self._step
         weights = int(self._parameters * each.bits / 8)
-        # K and V, f16, of every layer.
-        kv = 2 * 2 * step.layers * step.kv_heads * step.head_size * context * slots
+        kv = step.kv_bytes_a_token * context * slots
         batch = self._file.gpu_ubatch_tokens if self._gpus else self._file.cpu_batch_tokens
         compute = STEP_BUFFER_BYTES + step.vocabulary * 4 * batch
         if not self._gpus:
@@ -203,4 +245,4 @@ def _nearest(file: Presets, parameters: float) -> LadderStep:
 
 
 def _none(size: str, reason: str) -> FamilyChoice:
-    return FamilyChoice(size, False, "", "", 0, 0, 0, reason)
+    return FamilyChoice(size, False, "", "", 0, 0, 0, 0, reason)

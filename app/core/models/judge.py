@@ -182,7 +182,8 @@ def _verdict(
         if live:
             why += f", {size_text(live)} of it held by running models"
     cap = max(cap, 0)
-    sentence = f"{device}{note}: needs {size_text(needed)}, may take {size_text(cap)} ({why})."
+    may = f"may take {size_text(cap)}" if cap else "nothing is left for models"
+    sentence = f"{device}{note}: needs {size_text(needed)}, {may} ({why})."
     most = max(min(most, user_cap or most), 0)
     return Fit(needed <= cap, device, needed, available, reserve, cap, sentence, most)
 

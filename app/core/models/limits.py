@@ -8,13 +8,9 @@ import dataclasses
 from dataclasses import dataclass
 
 from app.core.hardware.machine import Gpu, Machine
+from app.core.lines import desktop_reserve
 from app.core.settings import Settings
-from app.core.settings_meta import GIB, MIB
-
-RAM_RESERVE_SHARE = 0.10
-RAM_RESERVE_MIN_BYTES = 1536 * MIB
-RAM_RESERVE_MAX_BYTES = 6 * GIB
-"""A tenth of RAM, at least 1.5 and at most 6 GiB: below it desktops here began to reclaim."""
+from app.core.settings_meta import MIB
 
 DISPLAY_RESERVE_SHARE = 0.08
 DISPLAY_RESERVE_MIN_BYTES = 512 * MIB
@@ -58,7 +54,7 @@ def limits_from(settings: Settings, machine: Machine) -> Limits:
     """The user's caps and reserves, and what follows from the machine where none is set."""
     memory = settings.memory
     return Limits(
-        ram_reserve_bytes=memory.ram_reserve_bytes or default_ram_reserve(machine.ram_total_bytes),
+        ram_reserve_bytes=memory.ram_reserve_bytes or desktop_reserve(machine.ram_total_bytes),
         ram_cap_bytes=memory.ram_cap_bytes,
         gpus=tuple(
             GpuLimit(
@@ -92,12 +88,6 @@ def narrowed(limits: Limits, machine: Machine, ram_share: float, gpu_share: floa
 def _lower(cap_bytes: int, other_bytes: int) -> int:
     other_bytes = max(1, other_bytes)  # 0 would mean no cap
     return min(cap_bytes, other_bytes) if cap_bytes else other_bytes
-
-
-def default_ram_reserve(ram_total_bytes: int) -> int:
-    """RAM kept for the desktop, in bytes."""
-    wanted = int(ram_total_bytes * RAM_RESERVE_SHARE)
-    return max(RAM_RESERVE_MIN_BYTES, min(RAM_RESERVE_MAX_BYTES, wanted))
 
 
 def default_gpu_reserve(gpu: Gpu) -> int:

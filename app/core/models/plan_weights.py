@@ -62,3 +62,16 @@ def place_weights(
         repacked = 0
     owned = copied + (repacked if settings.mmap else in_ram)
     return Weights(in_ram + copied - owned, owned, tuple(gpus))
+
+
+def repacked_share(shape: Shape) -> float:
+    """How much of the weights, 0 to 1, the CPU backend lays out anew where it runs alone.
+
+    The pages of the file that they were read from stay mapped, and are never looked at again.
+    """
+    layers = shape.layers
+    whole = shape.input_bytes + shape.output_bytes
+    whole += sum(layer.weights_bytes + layer.expert_bytes for layer in layers)
+    repacked = shape.output_repack_bytes
+    repacked += sum(layer.repack_bytes + layer.expert_repack_bytes for layer in layers)
+    return repacked / whole if whole else 0.0

@@ -34,14 +34,20 @@ class Quantization(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class LadderStep(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A usual model of one size."""
+    """A usual model of one size; `like` names it."""
 
     name: str
+    like: str
     parameters: float
     layers: int
     kv_heads: int
     head_size: int
     vocabulary: int
+
+    @property
+    def kv_bytes_a_token(self) -> int:
+        """K and V of every layer, in f16."""
+        return 2 * 2 * self.layers * self.kv_heads * self.head_size
 
 
 class Presets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -63,9 +69,12 @@ class Presets(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_best_quantization: str
     cpu_small_parameters: float
     ram_bytes_per_s: float
+    thread_bytes_per_s: float
+    step_s: float
     unified_bytes_per_s: float
     gpu_bytes_per_s: float
     slow_tokens_per_s: float
+    least_tokens_per_s: float
 
     def bits(self, name: str) -> float:
         """The bits of a quantization by name; 0 where it is not in the list."""

