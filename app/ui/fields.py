@@ -105,8 +105,6 @@ class Field(QWidget):
 
     def show_hint(self, text: str, *, is_wrong: bool) -> None:
         """A line below the control; red when the value is what does not fit."""
-        if text == self.hint.text() and self.hint.isVisibleTo(self) == bool(text):
-            return
         colour = colours(self.palette()).wrong if is_wrong else None
         tint(self.hint, colour)
         tint(self.title, colour)
@@ -191,14 +189,17 @@ class NumberField(Field):
     def _display(self, value: object, effective: object) -> None:
         assert isinstance(value, int | float)
         meta = self.known.meta
-        if meta.zero_means:
+        shown = self.scale.shown(value)
+        is_same = round(shown, self.scale.decimals) == self.number.value()
+        # Half-typed text is not written over: "0" may become "0.5".
+        special = self.number.specialValueText()
+        is_typed = bool(special) and self.number.text() != special
+        if meta.zero_means and not value and not (is_same and is_typed):
             words = tr(meta.zero_means)
             if isinstance(effective, int | float) and effective:
                 words = tr("auto") + f": {value_text(effective, meta.unit)}"
-            if words != self.number.specialValueText():
-                self.number.setSpecialValueText(words)
-        shown = self.scale.shown(value)
-        if round(shown, self.scale.decimals) != self.number.value():  # half-typed text stays
+            self.number.setSpecialValueText(words)
+        if not is_same:
             self.number.setValue(shown)
         stands = effective if not value and isinstance(effective, int | float) else value
         self.slider.setValue(self.scale.position(float(stands)))

@@ -73,7 +73,10 @@ class FitWatch(QObject):
     def _on_facts(self, facts: Facts) -> None:
         snapshot = self._bridge.snapshot
         model = _waiting_model(snapshot)
-        if model is None or facts.spec is None or facts.spec.model_id != model.model_id:
+        if model is None:
+            return
+        if facts.spec is None or facts.spec.model_id != model.model_id:
+            self._tell(None)  # it cannot be read, or another one is looked at next
             return
         settings = snapshot.settings
         priced = price(facts, settings, snapshot)

@@ -141,7 +141,7 @@ class CatalogueRow(_Row):
     def __init__(self, entry: CatalogueEntry) -> None:
         super().__init__(entry.title or entry.name)
         self.entry = entry
-        self.facts.setText(f"{entry.text} {_entry_facts(entry)}")
+        self.facts.setText(f"{entry.text}\n{_entry_facts(entry)}")
         self.bar = QProgressBar()
         self.bar.setFixedWidth(190)
         self.pull = QPushButton(tr("Pull"))
@@ -182,4 +182,4 @@ def _entry_facts(entry: CatalogueEntry) -> str:
     sized = f"{about} {size_text(size)}".strip() if size else ""
     source = f"{tr('from')} {entry.repo}" if entry.repo and not entry.wheel else ""
     facts = (sized, entry.quantization, entry.licence, source)
-    return ", ".join(filter(None, facts)) + "."
+    return ", ".join(filter(None, facts))

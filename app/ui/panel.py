@@ -137,7 +137,7 @@ class Panel(QWidget):
     def changeEvent(self, happened: QEvent) -> None:  # noqa: N802 - Qt's name
         super().changeEvent(happened)
         if happened.type() is QEvent.Type.PaletteChange:
-            self._show_draft()
+            QTimer.singleShot(0, self, self._show_draft)  # once it has come to the pages too
 
     def _page(self, name: str) -> QWidget:
         if name == "Memory":
@@ -162,6 +162,7 @@ class Panel(QWidget):
         form.moved.connect(self._on_moved)
         self._forms[name] = form
 
+    @Slot()
     def _show_draft(self) -> None:
         self.memory.show_draft(self.draft, self._snapshot)
         self._show_form()

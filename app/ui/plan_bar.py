@@ -248,10 +248,10 @@ class PlanBar(QWidget):
             for one in self._segments
         ]
         limit = size_text(bar.cap_bytes)
-        found.append(_Key(f"{tr('limit of models')} {limit}", paint.cap, is_line=True))
+        found.append(_Key(f"{tr('limit')} {limit}", paint.cap, is_line=True))
         if bar.taken_bytes is not None:
             taken = size_text(bar.taken_bytes)
-            found.append(_Key(f"{tr('really taken now')} {taken}", paint.taken, is_thin=True))
+            found.append(_Key(f"{tr('taken now')} {taken}", paint.taken, is_thin=True))
         placed, row, x = [], 0, 0.0
         for key in found:
             width = 13 + metrics.horizontalAdvance(key.text)

@@ -126,8 +126,8 @@ def _palette(wants_dark: bool) -> QPalette:
     if not wants_dark:
         return _with_disabled(QPalette(QColor("#e4e7eb"), QColor("#f3f4f6")), QColor("#8f98a3"))
     palette = QPalette(QColor("#343a42"), QColor("#22262b"))
-    palette.setColor(QPalette.ColorRole.Base, QColor("#1a1d21"))
-    palette.setColor(QPalette.ColorRole.AlternateBase, QColor("#20242a"))
+    palette.setColor(QPalette.ColorRole.Base, QColor("#14171a"))
+    palette.setColor(QPalette.ColorRole.AlternateBase, QColor("#1a1d21"))
     palette.setColor(QPalette.ColorRole.Highlight, QColor("#2f6fb3"))
     palette.setColor(QPalette.ColorRole.PlaceholderText, QColor("#8a94a0"))
     return _with_disabled(palette, QColor("#6b7480"))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from app.core.errors import SettingsInvalid
+from app.core.errors import CoolheadError, SettingsInvalid
 from app.core.events import AppStateChanged, Event, EventBus
 from app.core.handle import (
     ApplySettings,
@@ -50,6 +50,7 @@ class StandInCore:
 
     def __init__(self, snapshot: Snapshot | None = None) -> None:
         self.commands: list[Command] = []
+        self.refusals: dict[type[Command], CoolheadError] = {}
         self.quit_takes_s = 0.0
         self.hangs_on_quit = False
         self._loop = asyncio.new_event_loop()
@@ -105,6 +106,8 @@ class StandInCore:
 
     async def _carry_out(self, command: Command) -> object:
         self.commands.append(command)
+        if type(command) in self.refusals:
+            raise self.refusals[type(command)]
         match command:
             case Start():
                 self._set(AppState.READY, endpoint="http://127.0.0.1:8555/v1", reason="")

@@ -1,9 +1,10 @@
-"""Drafts, scales and prices of the memory page, without Qt."""
+"""Drafts, scales, prices and ways out of the memory page, and the legend of its bars."""
 
 import dataclasses
 from pathlib import Path
 
 import pytest
+from pytestqt.qtbot import QtBot
 
 from app.core.errors import SettingsInvalid
 from app.core.handle import Snapshot
@@ -12,12 +13,12 @@ from app.core.models.spec import read_spec
 from app.core.settings import Settings, all_settings, describe
 from app.core.settings_meta import GIB, MIB, Needs
 from app.ui.draft import Draft
-from app.ui.plan_bar import segments
+from app.ui.plan_bar import PlanBar, segments
 from app.ui.pricing import Facts, chosen_model, price
 from app.ui.scale import scale_for, values_of
 from app.ui.settings_form import pages
 from app.ui.theme import _DARK, _LIGHT
-from app.ui.ways_out import nearest_that_fits, proposal
+from app.ui.ways_out import CONTEXT, SLOTS, nearest_that_fits, proposal
 from tests.ui import imagined
 
 
@@ -192,3 +193,90 @@ def test_chosen_model_is_the_default_then_a_loaded_one(snapshot: Snapshot) -> No
     wish = Settings().replace({"model.default": first.model_id})
     assert chosen_model(wish, two) == first
     assert chosen_model(Settings(), Snapshot()) is None
+
+
+def _hints(facts: Facts, settings: Settings, snapshot: Snapshot) -> dict[str, int | None]:
+    most = {CONTEXT: settings.model.context_tokens, SLOTS: settings.model.slots}
+    return {
+        key: nearest_that_fits(facts, settings, snapshot, key, values_of(describe(key), high))
+        for key, high in most.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("ram_gib", "gpu_gib", "slots", "context"),
+    [(16, 0, 64, 32_768), (12, 0, 3, 131_072), (24, 0, 64, 8192), (16, 8, 20, 16_384)],
+)
+def test_hints_are_among_the_ways_that_the_proposal_names(
+    snapshot: Snapshot, ram_gib: int, gpu_gib: int, slots: int, context: int
+) -> None:
+    facts = _facts(snapshot, ram_gib, gpu_gib)
+    settings = Settings().replace({SLOTS: slots, CONTEXT: context})
+    assert not price(facts, settings, snapshot).fits
+    found = proposal(facts, settings, snapshot)
+    assert found is not None
+    hints = _hints(facts, settings, snapshot)
+    assert any(hints.values())
+    best = hints[CONTEXT]
+    if best:
+        assert f"{slots} slots of {best:,} tokens" in found.sentence
+        assert price(facts, settings.replace({CONTEXT: best}), snapshot).fits
+        assert not price(facts, settings.replace({CONTEXT: best + 512}), snapshot).fits
+    most = hints[SLOTS]
+    if most:
+        count = "1 slot" if most == 1 else f"{most} slots"
+        assert f"{count} of {context:,} tokens" in found.sentence
+        assert price(facts, settings.replace({SLOTS: most}), snapshot).fits
+        assert not price(facts, settings.replace({SLOTS: most + 1}), snapshot).fits
+
+
+def test_hints_reach_beyond_the_slider(snapshot: Snapshot) -> None:
+    facts = _facts(snapshot, 64)
+    settings = Settings().replace({SLOTS: 64, CONTEXT: 131_072})
+    assert not price(facts, settings, snapshot).fits
+    many = settings.replace({CONTEXT: 16_384})
+    most = _hints(facts, many, snapshot)[SLOTS]
+    assert most is not None
+    assert most > 16  # where its slider ends
+
+
+def test_hint_of_a_size_is_found_to_the_mib(snapshot: Snapshot) -> None:
+    facts = _facts(snapshot, 16)
+    key = "memory.ram_reserve_bytes"
+    settings = Settings().replace({key: 15 * GIB, SLOTS: 1, CONTEXT: 4096})
+    assert not price(facts, settings, snapshot).fits
+    best = nearest_that_fits(facts, settings, snapshot, key, values_of(describe(key), 16 * GIB))
+    assert best is not None
+    assert price(facts, settings.replace({key: best}), snapshot).fits
+    assert not price(facts, settings.replace({key: best + MIB}), snapshot).fits
+
+
+def test_proposal_beside_another_model_leaves_its_memory_alone(snapshot: Snapshot) -> None:
+    other = dataclasses.replace(imagined.worker(), model_id="another")
+    beside = dataclasses.replace(snapshot, workers=(other,))
+    facts = _facts(snapshot, 16)
+    for changes in (
+        {CONTEXT: 131_072, SLOTS: 2},
+        {CONTEXT: 131_072, "memory.ram_cap_bytes": 14 * GIB},
+    ):
+        settings = Settings().replace(changes)
+        found = proposal(facts, settings, beside)
+        assert found is not None
+        assert price(facts, settings.replace(dict(found.changes)), beside).fits
+
+
+def test_legend_names_every_mark_in_as_many_rows_as_it_takes(
+    snapshot: Snapshot, qtbot: QtBot
+) -> None:
+    running = dataclasses.replace(snapshot, workers=(imagined.worker(),))
+    bar = PlanBar()
+    qtbot.addWidget(bar)
+    bar.resize(1200, 100)
+    bar.show_bar(price(_facts(snapshot), Settings(), running).bars[0])
+    legend = " ".join(bar.legend())
+    for word in ("others", "weights", "KV cache", "free", "reserve", "limit", "taken now"):
+        assert word in legend
+    wide = bar.sizeHint().height()
+    bar.resize(300, 100)
+    bar.show()
+    qtbot.waitUntil(lambda: bar.sizeHint().height() > wide, timeout=20_000)
