@@ -8,7 +8,7 @@ from app.core.handle import Snapshot, WorkerSnapshot
 from app.core.lifecycle import AppState, PressureLevel, WorkerState
 from app.ui.notices import NoticeThrottle
 from app.ui.units import value_text
-from app.ui.view_state import Entry, IconKind, view_state
+from app.ui.view_state import Entry, IconKind, Unfit, view_state
 
 LOADED = WorkerSnapshot("qwen", WorkerState.READY)
 
@@ -113,3 +113,30 @@ def test_units_of_values_read_well() -> None:
     assert value_text(1024**3, "bytes") == "1.0 GiB"
     assert value_text(0.5, "s") == "0.50 s"
     assert value_text("auto", "") == "auto"
+
+
+UNFIT = Unfit("qwen", "2 slots of 4,096 tokens", "RAM: needs 20 GiB, may take 10 GiB.")
+
+
+def test_view_state_model_that_does_not_fit_is_no_green_ready() -> None:
+    shown = view_state(Snapshot(state=AppState.READY), UNFIT)
+    assert shown.icon is IconKind.PRESSURE
+    assert shown.line == "Ready: qwen does not fit (what fits: 2 slots of 4,096 tokens)"
+    assert shown.details == ("RAM: needs 20 GiB, may take 10 GiB.",)
+    paused = view_state(Snapshot(state=AppState.PAUSED, is_paused=True), UNFIT)
+    assert paused.icon is IconKind.PAUSED
+    assert "does not fit" in paused.line
+    stopped = view_state(Snapshot(), UNFIT)
+    assert (stopped.icon, stopped.line) == (IconKind.STOPPED, "Stopped")
+    nothing = Unfit("qwen", "", "Nothing fits.")
+    assert view_state(Snapshot(state=AppState.READY), nothing).line == "Ready: qwen does not fit"
+
+
+def test_view_state_long_reason_is_cut_in_the_menu_and_whole_in_the_tooltip() -> None:
+    reason = "Port 8555 is taken by process 4242 (python3). " * 4
+    shown = view_state(Snapshot(state=AppState.FAILED, reason=reason))
+    assert len(shown.menu_line) <= 60
+    assert shown.menu_line.startswith("Failed: Port 8555 is taken")
+    assert shown.menu_line.endswith("…")
+    assert reason in shown.tooltip
+    assert view_state(Snapshot()).menu_line == "Stopped"
