@@ -18,6 +18,8 @@ CoolheadError
 ├── GuardError               the guard could not be started or was lost
 ├── RequestError
 │   ├── RequestInvalid       the client's request is malformed
+│   │   ├── RequestUnsupported   neither model nor engine can do what it asks for
+│   │   └── PathUnknown          nothing answers there
 │   ├── RequestForbidden     Host, Origin, peer or key not allowed
 │   ├── ContextExceeded      the prompt is longer than the context
 │   ├── QueueFull            too many are waiting
@@ -134,6 +136,16 @@ class RequestError(CoolheadError):
 class RequestInvalid(RequestError):
     title = "The request is malformed"
     code = "invalid_request"
+
+
+class RequestUnsupported(RequestInvalid):
+    title = "This cannot be done here"
+    code = "not_supported"
+
+
+class PathUnknown(RequestInvalid):
+    title = "There is no such path"
+    code = "not_found"
 
 
 class RequestForbidden(RequestError):

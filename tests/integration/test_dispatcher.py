@@ -237,6 +237,34 @@ def test_dispatcher_load_that_fails_is_told_to_all_who_wait() -> None:
     run(story, options={"fail": "out of cheese"})
 
 
+def test_dispatcher_what_makes_no_sense_or_cannot_be_done_is_a_400_without_a_time_to_retry() -> (
+    None
+):
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+
+    async def story(bench: EndpointBench) -> None:
+        senseless: tuple[dict[str, Any], ...] = ({"messages": []}, {"max_tokens": 0})
+        for asked in senseless:
+            answer = await bench.chat(**asked)
+            assert answer.status_code == 400
+            assert answer.json()["error"]["code"] == "invalid_request"
+        answer = await bench.client.post(CHAT, headers={"content-type": "application/json"})
+        assert "no body" in answer.json()["error"]["message"]
+        assert bench.guard.launches == []
+        embeddings = await bench.client.post("/v1/embeddings", json={"model": "m", "input": "x"})
+        seen = await bench.chat(messages=[{"role": "user", "content": [picture]}], stream=True)
+        for answer in (embeddings, seen):
+            assert answer.status_code == 400, answer.text
+            assert "retry-after" not in answer.headers
+            assert answer.json()["error"]["code"] == "not_supported"
+        assert bench.endpoint.in_flight == 0
+        assert (await bench.chat()).status_code == 200
+        lost = await bench.client.get("/v1/nowhere")
+        assert (lost.status_code, lost.json()["error"]["code"]) == (404, "not_found")
+
+    run(story)
+
+
 def test_dispatcher_model_that_can_never_fit_is_a_400_and_makes_nobody_leave() -> None:
     async def story(bench: EndpointBench) -> None:
         assert (await bench.chat(model="n")).status_code == 200

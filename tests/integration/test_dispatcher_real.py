@@ -159,7 +159,12 @@ def test_dispatcher_real_requests_that_make_no_sense_are_the_clients_fault(
             asked: Any = messages
             with pytest.raises(openai.BadRequestError):
                 await client.chat.completions.create(model="smol", messages=asked)
-        with pytest.raises(openai.BadRequestError):
+        warm: Any = "warm"
+        with pytest.raises(openai.BadRequestError) as refused:
+            await client.chat.completions.create(model="smol", messages=ASKED, temperature=warm)
+        assert "Field 'temperature'" in refused.value.message
+        assert "json.exception" not in refused.value.message
+        with pytest.raises(openai.BadRequestError, match="makes no embeddings"):
             await client.embeddings.create(model="smol", input="x")
         # The engine's integers would wrap, to two tokens.
         answer = await client.chat.completions.create(

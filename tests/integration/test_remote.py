@@ -23,6 +23,7 @@ from tests.fakes.fake_backends import until
 from tests.fakes.fake_remote import FakeRemote
 
 NO_PROXY = {"use_proxy": False, "connect_timeout_s": 2.0}
+ASKED = [{"role": "user", "content": "hello"}]
 
 
 def rules_for(
@@ -236,7 +237,7 @@ def test_remote_that_breaks_off_after_content_is_told_by_an_event_and_a_reset(mo
         seen: list[str] = []
 
         async def read() -> None:
-            fields = {"model": "x", "messages": [], "stream": True}
+            fields = {"model": "x", "messages": ASKED, "stream": True}
             async with bench.client.stream("POST", "/v1/chat/completions", json=fields) as answer:
                 async for line in answer.aiter_lines():
                     seen.append(line)  # noqa: PERF401 - what came before the break counts
@@ -318,7 +319,7 @@ def test_remote_client_that_leaves_lets_go_of_the_remote() -> None:
         far.mode = "hang"
         with pytest.raises(httpx2.ReadTimeout):
             await bench.client.post(
-                "/v1/chat/completions", json={"model": "x", "messages": []}, timeout=0.3
+                "/v1/chat/completions", json={"model": "x", "messages": ASKED}, timeout=0.3
             )
         await until(lambda: bench.endpoint.running == 0)
         far.mode = "ok"

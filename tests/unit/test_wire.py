@@ -213,9 +213,45 @@ def test_error_from_worker_reads_the_engines_context_error() -> None:
         (400, b"\xff\xfe", 400),
         (400, b"[1]", 400),
         (500, b"", 503),
+        (400, b'{"error":{"message":"[json.exception.type_error.302] must be number"}}', 400),
     ],
 )
 def test_error_from_worker_never_fails(status: int, body: bytes, expected: int) -> None:
     error = error_from_worker(status, body)
     assert status_of(error) == expected
     assert error.message
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "said", "told"),
+    [
+        (
+            400,
+            "invalid_request_error",
+            "Field 'temperature': [json.exception.type_error.302] type must be number",
+            "The engine cannot read this request: Field 'temperature': type must be number",
+        ),
+        (
+            501,
+            "not_supported_error",
+            "This server does not support reranking. Start it with `--reranking`",
+            "This model cannot do that: This server does not support reranking.",
+        ),
+        (
+            500,
+            "server_error",
+            "audio input is not supported - hint: you may need to provide the mmproj",
+            "This model takes no audio input.",
+        ),
+    ],
+)
+def test_error_from_worker_speaks_to_whoever_asks_not_to_whoever_starts_engines(
+    status: int, kind: str, said: str, told: str
+) -> None:
+    error = error_from_worker(
+        status, json.dumps({"error": {"message": said, "type": kind}}).encode()
+    )
+    assert error.message == told
+    answer = error_answer(Wire.CHAT, error)
+    assert answer.status == 400
+    assert b"retry-after" not in dict(answer.headers)

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from app.core.errors import CoolheadError, RequestForbidden, RequestInvalid
+from app.core.errors import CoolheadError, PathUnknown, RequestForbidden, RequestInvalid
 from app.core.events import Event, EventBus
 from app.core.handle import (
     ApplySettings,
@@ -69,7 +69,8 @@ class Admin:
         """Answers one call below `/admin/`.
 
         Raises:
-            RequestInvalid: no such call, or a body that does not fit.
+            PathUnknown: no such call.
+            RequestInvalid: a body that does not fit.
             CoolheadError: whatever stopped the command.
         """
         request = exchange.request
@@ -94,7 +95,7 @@ class Admin:
     @staticmethod
     def _command(method: str, name: str, raw: bytes) -> Command:
         if method != "POST":
-            raise RequestInvalid(f"There is no {method} {ADMIN}{name} here.", status=404)
+            raise PathUnknown(f"There is no {method} {ADMIN}{name} here.")
         try:
             body = _decoder.decode(raw) if raw else _Body()
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -115,7 +116,7 @@ class Admin:
             "safe-mode/leave": LeaveSafeMode,
         }
         if name not in made:
-            raise RequestInvalid(f"There is no {ADMIN}{name} here.", status=404)
+            raise PathUnknown(f"There is no {ADMIN}{name} here.")
         return made[name]()
 
     def _run_later(self, command: Command) -> None:

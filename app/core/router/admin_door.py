@@ -5,7 +5,7 @@ reach the app. So the admin part has a loopback port of its own, any free one, n
 folder, and answers nothing without the token. Core loop only.
 """
 
-from app.core.errors import RequestInvalid
+from app.core.errors import PathUnknown
 from app.core.router.access import AccessRules
 from app.core.router.admin import ADMIN, Admin
 from app.core.router.http import HttpServer
@@ -43,5 +43,5 @@ class AdminDoor:
     async def _handle(self, exchange: Exchange) -> None:
         path = exchange.request.path
         if not path.startswith(ADMIN):
-            raise RequestInvalid(f"There is no {path} at the admin port.", status=404)
+            raise PathUnknown(f"There is no {path} at the admin port.")
         await self._admin.handle(exchange)

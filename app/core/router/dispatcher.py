@@ -16,6 +16,7 @@ from app.core.errors import (
     ContextExceeded,
     CoolheadError,
     EngineMissing,
+    PathUnknown,
     QueueFull,
     RequestForbidden,
     RequestInvalid,
@@ -41,6 +42,7 @@ from app.core.router.remote import RemoteDelivery
 from app.core.router.request_log import RequestLog
 from app.core.router.response_cache import KeptAnswer, ResponseCache, cache_key
 from app.core.router.router import Router
+from app.core.router.sense import check_asked
 from app.core.router.templated import completion_body
 from app.core.router.wire import Wire, plain_path, wire_of
 from app.core.settings import LimitSettings, Settings
@@ -138,7 +140,7 @@ class Dispatcher:
         if path not in SERVED:
             path = plain_path(path)
             if path not in SERVED:
-                raise RequestInvalid(f"There is no {path} here.", status=404)
+                raise PathUnknown(f"There is no {path} here.")
         if request.method != "POST":
             raise RequestInvalid(f"{path} takes POST, not {request.method}.", status=405)
         headers = SentHeaders(dict(request.headers))
@@ -148,6 +150,7 @@ class Dispatcher:
             features = extract(target_path(wire, asked), headers, asked)
         else:
             features = extract(request.path, headers, request.body)
+            check_asked(features)
         decision = self._router().route(features)
         exchange.add_header(DECISION_HEADER, decision_header(decision))
         admission = self._gate.admission()

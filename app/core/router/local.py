@@ -15,9 +15,10 @@ from app.core.router.counting import NEAR, count_prompt
 from app.core.router.decision import FallbackReason
 from app.core.router.gate import COOL_DOWN_S, Gate
 from app.core.router.job import Job, too_long
+from app.core.router.sense import check_able
 from app.core.router.splice import splice_whole
 from app.core.router.sse import usage_of_body
-from app.core.router.wire import error_from_worker
+from app.core.router.wire import Wire, error_from_worker
 from app.core.router.worker_client import WorkerBroke, WorkerResponse
 from app.core.router.worker_response import BUFFER_BYTES
 
@@ -71,6 +72,9 @@ class LocalDelivery:
         job.granted_s = time.monotonic()
         is_idle = True
         try:
+            if features.has_images or job.worker_wire is not Wire.CHAT:
+                able = grant.post.worker.capabilities
+                check_able(model_id, able, job.worker_wire, job.path, features)
             context_tokens = grant.post.worker.context_tokens
             if context_tokens and features.tokens >= NEAR * context_tokens:
                 await self._check_length(job, grant)

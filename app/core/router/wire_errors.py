@@ -6,6 +6,7 @@ a 429 or 503 without it another.
 """
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,10 +22,12 @@ from app.core.errors import (
     ModelFileInvalid,
     ModelFileMissing,
     ModelUnknown,
+    PathUnknown,
     QueueFull,
     RequestError,
     RequestForbidden,
     RequestInvalid,
+    RequestUnsupported,
     RoutesInvalid,
     SettingsInvalid,
     TargetFailed,
@@ -46,6 +49,7 @@ _STATUSES: dict[type[CoolheadError], int] = {
     WorkerError: 503,
     GuardError: 503,
     RequestInvalid: 400,
+    PathUnknown: 404,
     RequestForbidden: 403,
     ContextExceeded: 400,
     QueueFull: 429,
@@ -87,6 +91,9 @@ _ENGINE_FAULTS = (
 """Words of llama.cpp where it failed itself. All else that it calls a server error, it said before the
 model ran: a request that it, or the model's chat template, does not take. Agents retry a 503 for
 minutes and get the same."""
+
+_EXCEPTION = re.compile(r"\[json\.exception\.[\w.]+\]\s*")
+_NO_INPUT = re.compile(r"(\w+) input is not supported")
 
 _JSON = (b"content-type", b"application/json")
 
@@ -208,16 +215,22 @@ def error_from_worker(status: int, body: bytes) -> CoolheadError:
             prompt_tokens=prompt,
         )
     text = text[:2000] or f"The engine answered with status {status}."
+    if _EXCEPTION.search(text):
+        text = f"The engine cannot read this request: {_EXCEPTION.sub('', text)}"
+    lacking = _NO_INPUT.match(text)
+    if lacking is not None:
+        return RequestUnsupported(f"This model takes no {lacking[1]} input.", engine_type=kind)
+    if kind == "not_supported_error":
+        # What to start the engine with is no business of who asks it.
+        told = text.partition(" Start it with")[0].strip()
+        return RequestUnsupported(f"This model cannot do that: {told}", engine_type=kind)
     if 400 <= status < 500 and status not in {401, 403, 429}:
         return RequestInvalid(text, status=status, engine_type=kind)
     if _is_clients_fault(kind, text):
-        # What to start the engine with is no business of who asks it.
-        return RequestInvalid(text.partition(" Start it with")[0], status=400, engine_type=kind)
+        return RequestInvalid(text, status=400, engine_type=kind)
     return WorkerError(f"The engine refused the request: {text}", engine_status=status)
 
 
 def _is_clients_fault(kind: str, text: str) -> bool:
-    if kind == "not_supported_error":
-        return True
     words = text.lower()
     return kind == "server_error" and not any(fault in words for fault in _ENGINE_FAULTS)
