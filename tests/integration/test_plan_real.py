@@ -7,15 +7,21 @@ reads its own /proc/self/status.
 import json
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
+import gguf
 import pytest
 
 import app
+from app.core.hardware.machine import imagined_machine
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import plan_memory
+from app.core.models.plan_weights import repacked_share
+from app.core.models.presets import choose
 from app.core.models.spec import read_spec
+from app.core.settings import Settings
+from tests.fakes import gguf_models
 
 pytestmark = [
     pytest.mark.real,
@@ -90,3 +96,37 @@ def test_worker_takes_what_was_planned(
     owned = taken["RssAnon"] + taken["RssShmem"]
     # The engine's libraries are planned with what the worker owns, but are pages of files.
     assert owned <= plan.own_bytes <= owned + 48 * MIB
+
+
+def _mostly_q4_0(vocabulary_of: Path, path: Path) -> Path:
+    """A model of zeros, 0.2B in Q4_0, with the vocabulary of a real one."""
+    found = gguf.GGUFReader(vocabulary_of).fields
+    words = {name: field.contents() for name, field in found.items() if "tokenizer." in name}
+    model = gguf_models._base(
+        "llama", embd=1024, layers=8, heads=16, kv=4, ff=4096, vocab=49152, context=8192
+    )
+    for layer in range(8):
+        gguf_models._attention(model, layer, 1024, 1024, 256)
+        gguf_models._dense(model, layer, 1024, 4096)
+    model.tensors = [
+        (name, shape, "q4_0" if len(shape) > 1 else kind) for name, shape, kind in model.tensors
+    ]
+    return gguf_models.write_model(model, path, extra=words)
+
+
+def test_worker_that_lays_weights_out_anew_does_not_hold_them_twice(
+    smollm2: Path, tmp_path: Path
+) -> None:
+    """What the presets choose for it takes what is planned; mapped it would take far more."""
+    path = _mostly_q4_0(smollm2, tmp_path / "q4_0.gguf")
+    spec = read_spec(path)
+    assert spec.shape is not None
+    chosen = choose(spec, imagined_machine(16 << 30), Settings()).load
+    assert not chosen.mmap
+    load = replace(chosen, context_tokens=128, slots=1, threads=1)
+    plan = plan_memory(spec, load)
+    copied = sum(_taken(path, load).values())
+    mapped = sum(_taken(path, replace(load, mmap=True)).values())
+    print(f"copied {copied / MIB:.0f} MiB, mapped {mapped / MIB:.0f} MiB")
+    assert abs(plan.own_bytes - copied) <= max(32 * MIB, copied // 20)
+    assert mapped - copied > 0.8 * repacked_share(spec.shape) * spec.size_bytes

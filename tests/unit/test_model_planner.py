@@ -1,6 +1,7 @@
 """Who is asked for a load's price, with which folders, and what is kept of the answer."""
 
 import dataclasses
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -99,3 +100,21 @@ def test_planner_heads_that_q8_0_cannot_hold_stay_in_f16_after_kills(tmp_path: P
     priced = price(odd_heads(tmp_path), EngineInfo("xllamacpp", "1"), FakeDryRun(), steps=2)
     assert (priced.load.kv_type_k, priced.load.kv_type_v) == ("f16", "f16")
     assert priced.load.slots == 1
+
+
+def test_planner_way_out_fits_beside_what_is_running_beneath_the_users_cap(spec: ModelSpec) -> None:
+    planner, use = ModelPlanner(lambda _: MACHINE), EngineUse(EngineInfo("xllamacpp", "1"))
+    live = Live(mapped_bytes=GIB, own_bytes=4 * GIB)
+    asked = {
+        "memory.ram_cap_bytes": 8 * GIB,
+        "model.context_tokens": 131072,
+        "model.slots": 4,
+    }
+    refused = planner.price(spec, Settings().replace(asked), live, use, 0)
+    assert not refused.fit.fits
+    found = re.search(r"What fits: (\d+) slots? of ([\d,]+) tokens", refused.way_out)
+    assert found is not None
+    asked |= {"model.slots": int(found[1]), "model.context_tokens": int(found[2].replace(",", ""))}
+    assert planner.price(spec, Settings().replace(asked), live, use, 0).fit.fits
+    alone = planner.price(spec, Settings().replace(asked), Live(), use, 0)
+    assert alone.fit.headroom_bytes >= 5 * GIB

@@ -14,7 +14,7 @@ from app.core.hardware.engine_devices import EngineDevice
 from app.core.hardware.machine import Machine
 from app.core.models.fit import judge, propose
 from app.core.models.learning import Learning
-from app.core.models.limits import limits_from
+from app.core.models.limits import beside, limits_from
 from app.core.models.load_settings import LoadSettings
 from app.core.models.plan import MemoryPlan, plan_memory
 from app.core.models.plan_kv import kv_type_problem
@@ -84,7 +84,8 @@ class ModelPlanner:
         fit = judge(plan, machine, limits, live.mapped_bytes, live.own_bytes, live.gpu_bytes)
         way_out = ""
         if not fit.fits:
-            proposal = propose(spec, load, left, limits, choice.gpus)
+            rest = beside(limits, live.own_bytes + live.mapped_bytes, live.gpu_bytes)
+            proposal = propose(spec, load, left, rest, choice.gpus)
             way_out = proposal.sentence if proposal else ""
         reasons = choice.reasons
         if asked != choice.load:

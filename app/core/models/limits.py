@@ -5,6 +5,7 @@ not set follow the machine.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from app.core.hardware.machine import Gpu, Machine
@@ -50,6 +51,26 @@ class Limits:
         return GpuLimit(device, BARE_RESERVE_BYTES)
 
 
+def beside(limits: Limits, ram_bytes: int, gpu_bytes: Mapping[str, int]) -> Limits:
+    """What is left beneath the user's caps beside running workers, for a search that knows none.
+
+    Args:
+        limits: that hold for all workers together.
+        ram_bytes: what they own and map in RAM.
+        gpu_bytes: what they hold on each device.
+    """
+    return Limits(
+        limits.ram_reserve_bytes,
+        _less(limits.ram_cap_bytes, ram_bytes),
+        tuple(
+            dataclasses.replace(
+                each, cap_bytes=_less(each.cap_bytes, gpu_bytes.get(each.device, 0))
+            )
+            for each in limits.gpus
+        ),
+    )
+
+
 def limits_from(settings: Settings, machine: Machine) -> Limits:
     """The user's caps and reserves, and what follows from the machine where none is set."""
     memory = settings.memory
@@ -83,6 +104,10 @@ def narrowed(limits: Limits, machine: Machine, ram_share: float, gpu_share: floa
         _lower(limits.ram_cap_bytes, int(ram_bytes * ram_share)),
         tuple(gpus),
     )
+
+
+def _less(cap_bytes: int, held_bytes: int) -> int:
+    return max(1, cap_bytes - held_bytes) if cap_bytes else 0  # 0 would mean no cap
 
 
 def _lower(cap_bytes: int, other_bytes: int) -> int:
