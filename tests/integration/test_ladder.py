@@ -144,6 +144,21 @@ def test_ladder_worker_near_its_cap_closes_its_model_alone_and_makes_way_for_a_f
     run(story)
 
 
+def test_ladder_verdict_on_the_machine_is_not_taken_for_one_on_a_model_without_a_worker() -> None:
+    async def story(bench: EndpointBench) -> None:
+        told = Told(bench)
+        await bench.load("m")
+        bench.endpoint.unload("m")
+        await until(lambda: bench.endpoint.model("m").place is Place.UNLOADED)
+        asked = asyncio.create_task(bench.chat(model="n", max_tokens=5000))
+        await until(lambda: bench.endpoint.in_flight == 1)
+        told.verdict("cancel_newest", PressureLevel.CRITICAL)
+        answer = await asked
+        assert (answer.status_code, "broken off" in words(answer)) == (503, True)
+
+    run(story)
+
+
 def test_ladder_critical_with_nothing_to_break_off_sends_those_away_who_wait() -> None:
     async def story(bench: EndpointBench) -> None:
         told = Told(bench)

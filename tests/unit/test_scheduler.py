@@ -202,6 +202,15 @@ def test_scheduler_closed_model_is_closed_alone() -> None:
     assert recorder.refused[4].sentence == "a is near its cap"
 
 
+def test_scheduler_model_on_pause_names_the_time_that_is_left() -> None:
+    scheduler, recorder = make()
+    closing = Closing("no", 60, since_s=0.0, until_s=60.0)
+    scheduler.set_admission(Admission(closed_models={"a": closing}), 0.0)
+    for number, at in enumerate([0.0, 42.5, 61.0]):
+        scheduler.submit(ticket(number, at=at), at)
+    assert [refusal.retry_after_s for refusal in recorder.refused.values()] == [60, 18, 1]
+
+
 def test_scheduler_closed_model_is_not_loaded_and_another_is() -> None:
     scheduler, recorder = make()
     scheduler.set_admission(Admission(False, False, False), 0.0)

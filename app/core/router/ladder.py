@@ -82,11 +82,7 @@ class Ladder:
             self._events.publish(PressureChanged(level, sentence, at=time.time()))
 
     def _carry_out(self, verdict: Verdict) -> None:
-        worker = next(
-            (view for view in self._supervisor.workers() if view.worker_id == verdict.worker_id),
-            None,
-        )
-        model_id = worker.model_id if worker else ""
+        model_id = self._model_of(verdict.worker_id)
         _log.warning("guard: %s %s: %s", verdict.step, model_id, verdict.sentence)
         if verdict.step == "close_admission" and not verdict.worker_id:
             self._is_shut_for_all = True
@@ -103,6 +99,13 @@ class Ladder:
             self._cancel(verdict, model_id)
         else:
             self._done(verdict, ok=True)
+
+    def _model_of(self, worker_id: str) -> str:
+        """Empty for the machine as a whole, as well as for a worker that is gone."""
+        if not worker_id:
+            return ""  # models that are not loaded have no worker either
+        views = self._supervisor.workers()
+        return next((view.model_id for view in views if view.worker_id == worker_id), "")
 
     def _tell(self, verdict: Verdict, model_id: str) -> None:
         now = time.time()
@@ -139,7 +142,7 @@ class Ladder:
         if view is None or view.in_flight or view.waiting:
             self._done(verdict, ok=False, note="it is answering a request")
             return
-        self._endpoint.loaded_in_vain(model_id, verdict.sentence)
+        self._endpoint.loaded_in_vain(model_id, self.sentence or verdict.sentence)
         try:
             await self._supervisor.unload(model_id, ExitCause.UNLOADED, verdict.sentence)
         except CoolheadError as error:

@@ -297,7 +297,8 @@ class Scheduler:
             return Refusal(RefusalKind.CLOSED, admission.sentence, admission.retry_after_s)
         closing = self._admission.closed_models.get(model.model_id)
         if closing is not None:
-            return Refusal(RefusalKind.CLOSED, closing.sentence, closing.retry_after_s)
+            retry_s = closing.retry_s(ticket.enqueued_s)
+            return Refusal(RefusalKind.CLOSED, closing.sentence, retry_s)
         if model.place is Place.READY and not model.waiting and self._has_room(model, ticket):  # 2
             return None
         is_full = model.place is Place.READY

@@ -90,6 +90,12 @@ class Closing:
     patience_s: float = math.inf
     until_s: float = math.inf
 
+    def retry_s(self, now: float) -> int:
+        """When to come back, in whole seconds from 1 to 60."""
+        if math.isinf(self.until_s):
+            return self.retry_after_s
+        return max(1, min(60, math.ceil(self.until_s - now)))
+
 
 @dataclass(frozen=True, slots=True)
 class Admission:
