@@ -19,7 +19,7 @@ USER = "user"
 
 PRESSURE_PATIENCE_S = 15.0
 """Waiting requests outlast a stop for memory and its cool-down, some 12 s together; not more."""
-MODEL_RETRY_S = 10
+MODEL_RETRY_S = 5  # its worker ends, and the guard opens 3 s later
 VAIN_LOAD_PAUSE_S = 60.0
 """A load that ended without one answer, for want of memory, is not tried again for this long."""
 

@@ -19,7 +19,7 @@ from app.guard.protocol import Exited, Samples, Verdict
 _log = logging.getLogger(__name__)
 
 TELLING = {
-    "close_admission": "New requests wait",
+    "close_admission": "No new requests are taken",
     "unload_idle": "An idle model was unloaded",
     "cancel_newest": "An answer was broken off",
     "killed": "A model was stopped",
@@ -113,6 +113,8 @@ class Ladder:
             StepTaken(verdict.step, verdict.cause, model_id, verdict.sentence, at=now)
         )
         title = TELLING.get(verdict.step)
+        if verdict.step == "close_admission" and model_id:
+            title = f"{model_id} gets a fresh worker"
         if title is None:
             return
         is_serious = verdict.step in {"killed", "ask_user"}
