@@ -230,11 +230,17 @@ def _port(running: RunningApp | None, settings: Settings) -> Finding:
 
 def _tray() -> Finding:
     from app.core.hardware.display import display_available
+    from app.core.hardware.tray_host import has_tray_host
 
     problem = display_available()
     if problem is None:
-        text = "a display can be reached; where its desktop shows no icons, a window stands in"
-        return Finding("tray", Grade.OK, text)
+        if has_tray_host():
+            return Finding("tray", Grade.OK, "the desktop has a place for icons")
+        return Finding(
+            "tray",
+            Grade.NOTE,
+            "a display can be reached, but its desktop has no place for icons; a small window stands in",
+        )
     return Finding("tray", Grade.NOTE, f"{problem} Coolhead serves without one.")
 
 
