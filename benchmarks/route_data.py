@@ -129,7 +129,7 @@ def _conditions(rng: random.Random) -> Conditions:
     if rng.random() < 0.3:
         given["models"] = tuple(rng.sample(MODELS, 3))
     if rng.random() < 0.2:
-        given["max_tokens"] = rng.randint(50, 4000)
+        given["max_prompt_tokens"] = rng.randint(50, 4000)
     if rng.random() < 0.2:
         given["has_tools"] = rng.random() < 0.5
     if rng.random() < 0.2:

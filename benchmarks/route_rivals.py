@@ -46,8 +46,8 @@ class LoopRouter:
             tests.append(lambda f, _t, n=given.min_characters: f.characters >= n)  # type: ignore[misc]
         if given.max_characters is not None:
             tests.append(lambda f, _t, n=given.max_characters: f.characters <= n)  # type: ignore[misc]
-        if given.max_tokens is not None:
-            tests.append(lambda f, _t, n=given.max_tokens: f.tokens <= n)  # type: ignore[misc]
+        if given.max_prompt_tokens is not None:
+            tests.append(lambda f, _t, n=given.max_prompt_tokens: f.tokens <= n)  # type: ignore[misc]
         if given.path_prefixes:
             tests.append(lambda f, _t, p=given.path_prefixes: f.path.startswith(p))  # type: ignore[misc]
         if given.sessions:
