@@ -6,6 +6,7 @@ Uses the Coolhead that runs; where none does, starts one headless for the call, 
 
 import argparse
 import contextlib
+import http.client
 import json
 import os
 import subprocess
@@ -189,10 +190,16 @@ def _answer(running: RunningApp, args: argparse.Namespace, question: str) -> int
 
 
 def _events(response: Any) -> Iterator[dict[str, Any]]:
-    for line in response:
-        text = line.decode("utf-8", errors="replace").strip()
-        if text.startswith("data:") and text != "data: [DONE]":
-            yield json.loads(text[5:])
+    """What comes of a stream. Raises: CoolheadError when its connection is broken off."""
+    try:
+        for line in response:
+            text = line.decode("utf-8", errors="replace").strip()
+            if text.startswith("data:") and text != "data: [DONE]":
+                yield json.loads(text[5:])
+    except (OSError, http.client.HTTPException) as error:
+        raise CoolheadError(
+            "The answer was broken off. `coolhead events` says whether memory was the reason."
+        ) from error
 
 
 def _take(event: dict[str, Any], answer: _Answer, *, is_shown: bool) -> None:
