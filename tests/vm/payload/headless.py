@@ -24,11 +24,18 @@ desktop: {log_level: debug}
 COOLHEAD = [str(Path(sys.executable).parent / "coolhead")]
 
 
+def port() -> int:
+    """The endpoint's, 0 until it is open."""
+    try:
+        return int(json.loads((HOME / "state/endpoint.json").read_text())["port"])
+    except (OSError, ValueError):
+        return 0
+
+
 def call(method: str, path: str, body: object = None) -> Any:
-    told = json.loads((HOME / "state/endpoint.json").read_text())
     token = (HOME / "state/admin-token").read_text().strip()
     request = urllib.request.Request(
-        f"http://127.0.0.1:{told['port']}{path}",
+        f"http://127.0.0.1:{port()}{path}",
         data=None if body is None else json.dumps(body).encode(),
         headers={"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         method=method,
@@ -134,10 +141,9 @@ def main() -> None:
             env=environment, stdout=out, stderr=out,
         )  # fmt: skip
     try:
-        if not wait_for(
-            lambda: (HOME / "state/endpoint.json").exists() or app.poll() is not None, 600
-        ):
-            say("the endpoint did not open")
+        if not wait_for(lambda: port() or app.poll() is not None, 600):
+            check("the endpoint opens", holds=False, seen=app.poll())
+            return
         say(f"the endpoint opened after {time.monotonic() - began_s:.0f} s")
         began_s = time.monotonic()
         told = chat()
@@ -163,8 +169,8 @@ def main() -> None:
     finally:
         app.kill()
         print(log.read_text(errors="replace")[-3000:])
-    finish()
 
 
 if __name__ == "__main__":
     main()
+    finish()
