@@ -5,6 +5,10 @@ lies above it: a load that just fits must not make the guard unload it again.
 """
 
 MIB = 1024 * 1024
+GIB = 1024 * MIB
+
+LARGEST_COUNTED_BYTES = 40 * GIB
+"""Percentages are of at most so much RAM: a desktop does not need more because there is more."""
 
 ELEVATED_BYTES = 1536 * MIB
 ELEVATED_PERCENT = 12.0
@@ -16,7 +20,13 @@ CLEAR_RATIO = 1.25
 
 def elevated_line(total_bytes: int) -> int:
     """Available memory below which the guard is at ELEVATED, in bytes, of `total_bytes` of RAM."""
-    return max(ELEVATED_BYTES, int(total_bytes * ELEVATED_PERCENT / 100))
+    return share(ELEVATED_BYTES, ELEVATED_PERCENT, total_bytes)
+
+
+def share(at_least_bytes: int, percent: float, total_bytes: int) -> int:
+    """`percent` of RAM and at least `at_least_bytes`; of RAM beyond 40 GiB nothing is counted."""
+    counted = min(total_bytes, LARGEST_COUNTED_BYTES)
+    return max(at_least_bytes, int(counted * percent / 100))
 
 
 def desktop_reserve(total_bytes: int) -> int:

@@ -183,7 +183,7 @@ class MemorySettings:
         step=256 * MIB,
         page="Memory",
         needs=Needs.RELOAD,
-        zero_means="15 % of RAM, at least 1.9 GiB",
+        zero_means="15 % of RAM, 1.9 to 6 GiB",
     )
     prompt_cache_bytes: int = _setting(
         0,

@@ -1,6 +1,7 @@
 """How long the watchdog sleeps between two samples: short when memory could run out soon. Pure."""
 
-from app.guard.lines import Lines, line_bytes
+from app.core.lines import share
+from app.guard.lines import Lines
 from app.guard.readings import Reading
 
 STIRRING_BYTES_PER_S = 16 * 1024 * 1024
@@ -20,7 +21,7 @@ def period_s(lines: Lines, reading: Reading, fastest_slope_bytes_per_s: float) -
         return lines.period_none_s
     if all(worker.is_idle for worker in alive) and fastest_slope_bytes_per_s < STIRRING_BYTES_PER_S:
         return lines.period_idle_s
-    kill_line = line_bytes(lines.kill_bytes, lines.kill_percent, reading.total_bytes)
+    kill_line = share(lines.kill_bytes, lines.kill_percent, reading.total_bytes)
     headroom = min(
         reading.available_bytes - kill_line,
         *(worker.cap_own_bytes - worker.own_bytes for worker in alive if worker.cap_own_bytes),

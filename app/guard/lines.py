@@ -6,7 +6,7 @@ Only tests and benchmarks change them, through `GuardOptions`.
 
 import msgspec
 
-from app.core.lines import CLEAR_RATIO, ELEVATED_BYTES, ELEVATED_PERCENT
+from app.core.lines import CLEAR_RATIO, ELEVATED_BYTES, ELEVATED_PERCENT, share
 
 MIB = 1024 * 1024
 GIB = 1024 * MIB
@@ -77,12 +77,7 @@ class Lines(msgspec.Struct, frozen=True):
     fastest_fill_bytes_per_s: float = 1.0 * GIB
 
 
-def line_bytes(at_least_bytes: int, percent: float, total_bytes: int) -> int:
-    """The larger of a fixed line and a share of RAM."""
-    return max(at_least_bytes, int(total_bytes * percent / 100))
-
-
 def reserve_bytes(lines: Lines, total_bytes: int) -> int:
     """What is kept for the desktop: enough for the level to fall from ELEVATED."""
-    elevated = line_bytes(lines.elevated_bytes, lines.elevated_percent, total_bytes)
+    elevated = share(lines.elevated_bytes, lines.elevated_percent, total_bytes)
     return int(elevated * lines.clear_ratio)

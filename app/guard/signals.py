@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import msgspec
 
 from app.core.lifecycle import ExitCause, PressureLevel
+from app.core.lines import share
 from app.guard import sentences
-from app.guard.lines import Lines, line_bytes
+from app.guard.lines import Lines
 from app.guard.readings import Reading, WorkerReading
 
 SWAP_WINDOW_S = 5.0
@@ -124,7 +125,7 @@ class Signals:
                 clear &= self._swap(worker, track, found)
                 clear &= self._thrash(worker, track, reading, found)
                 clear &= self._gpu(worker, track, found)
-        critical = line_bytes(
+        critical = share(
             self._lines.critical_bytes, self._lines.critical_percent, reading.total_bytes
         )
         return Look(
@@ -138,9 +139,9 @@ class Signals:
 
     def _machine(self, reading: Reading, found: list[Signal]) -> bool:
         lines, total = self._lines, reading.total_bytes
-        elevated = line_bytes(lines.elevated_bytes, lines.elevated_percent, total)
-        critical = line_bytes(lines.critical_bytes, lines.critical_percent, total)
-        kill = line_bytes(lines.kill_bytes, lines.kill_percent, total)
+        elevated = share(lines.elevated_bytes, lines.elevated_percent, total)
+        critical = share(lines.critical_bytes, lines.critical_percent, total)
+        kill = share(lines.kill_bytes, lines.kill_percent, total)
         level, line = PressureLevel.NORMAL, elevated
         if reading.available_bytes < kill:
             level, line = PressureLevel.KILL, kill

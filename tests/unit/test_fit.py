@@ -8,12 +8,13 @@ from hypothesis import strategies as st
 
 from app.core.hardware.machine import Gpu, Machine, imagined_machine
 from app.core.lifecycle import PressureLevel
+from app.core.lines import share
 from app.core.models.fit import GpuLimit, Limits, judge, judge_all, limits_from
 from app.core.models.limits import narrowed
 from app.core.models.plan import DevicePlan, MemoryPlan
 from app.core.models.propose import scaled
 from app.core.settings import Settings
-from app.guard.lines import Lines, line_bytes
+from app.guard.lines import Lines
 from app.guard.lines import reserve_bytes as guards_reserve
 from app.guard.readings import Reading
 from app.guard.signals import Signals
@@ -162,7 +163,7 @@ def test_fit_is_monotone_in_memory(own: int, mapped: int, more: int, live: int, 
 
 
 @pytest.mark.parametrize(
-    ("ram", "reserve"), [(8 * GIB, 1920 * MIB), (16 * GIB, 2.4 * GIB), (64 * GIB, 9.6 * GIB)]
+    ("ram", "reserve"), [(8 * GIB, 1920 * MIB), (16 * GIB, 2.4 * GIB), (64 * GIB, 6 * GIB)]
 )
 def test_limits_ram_reserve_follows_the_machine(ram: int, reserve: float) -> None:
     limits = limits_from(Settings(), imagined_machine(ram))
@@ -175,7 +176,7 @@ def test_limits_load_that_just_fits_leaves_the_guard_calm(ram_gib: float) -> Non
     where = imagined_machine(int(ram_gib * GIB))
     limits, lines = limits_from(Settings(), where), Lines()
     left = where.ram_available_bytes - judge(host_plan(0), where, limits).cap_bytes
-    elevated = line_bytes(lines.elevated_bytes, lines.elevated_percent, where.ram_total_bytes)
+    elevated = share(lines.elevated_bytes, lines.elevated_percent, where.ram_total_bytes)
     assert left >= elevated * lines.clear_ratio - 1
     assert left == guards_reserve(lines, where.ram_total_bytes)
     signals = Signals(lines, predict=True)
