@@ -4,6 +4,7 @@ Loading and unloading are commands to the core; what touches the disk or the net
 of the bridge's. The list is the snapshot's: a fetched model stands in it once the core has seen it.
 """
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from PySide6.QtWidgets import (
 from app.core.handle import Command, LoadModel, ModelSummary, Snapshot, UnloadModel, WorkerSnapshot
 from app.core.lifecycle import AppState, WorkerState
 from app.core.models.catalogue import CatalogueEntry, catalogue
+from app.core.models.library import DamagedModel, ModelLibrary
 from app.core.models.removal import files_of, is_ours, remove
 from app.core.models.sizes import size_text
 from app.core.paths import Paths
@@ -57,6 +59,12 @@ class ModelsPage(QScrollArea):
         self.trouble = QLabel()
         self.trouble.setWordWrap(True)
         self.trouble.hide()
+        self._library = ModelLibrary(paths)
+        self._looked_at: object = None
+        self.damaged = QLabel()
+        self.damaged.setWordWrap(True)
+        self.damaged.setTextFormat(Qt.TextFormat.PlainText)
+        self.damaged.hide()
         self.nothing = QLabel(tr("No model is installed yet. Pull one below."))
         self.form = SettingsForm("Models", has_sliders=False)
         self._rows = QVBoxLayout()
@@ -73,6 +81,27 @@ class ModelsPage(QScrollArea):
         self._show_installed()
         self._show_offered()
         self._delete_doomed()
+        what = (snapshot.models, snapshot.settings.model.folders)
+        if what != self._looked_at:
+            self._looked_at = what
+            self._look_for_damaged()
+
+    def _look_for_damaged(self) -> None:
+        """The snapshot names models only; a file that is none must not be missed in silence."""
+        folders = self._snapshot.settings.model.folders
+        library = self._library
+
+        def look() -> tuple[DamagedModel, ...]:
+            library.look_in([Path(part) for part in folders.split(os.pathsep) if part])
+            return library.damaged()
+
+        self._bridge.ask(look, self._on_damaged)
+
+    def _on_damaged(self, outcome: Outcome) -> None:
+        if isinstance(outcome.result, tuple):
+            told = [f"{one.path}: {one.error.message}" for one in outcome.result]
+            self.damaged.setText("\n".join((tr("Cannot be used:"), *told)) if told else "")
+            self.damaged.setVisible(bool(told))
 
     def _lay_out(self) -> None:
         self.setWidgetResizable(True)
@@ -93,6 +122,7 @@ class ModelsPage(QScrollArea):
         rows.addWidget(self.trouble)
         rows.addWidget(self.nothing)
         rows.addLayout(self._rows)
+        rows.addWidget(self.damaged)
         rows.addSpacing(8)
         rows.addWidget(_heading(tr("To fetch")))
         for row in self.offered:
@@ -227,6 +257,7 @@ class ModelsPage(QScrollArea):
 
     @Slot(object, object)
     def _on_pulled(self, entry: CatalogueEntry, outcome: Outcome) -> None:
+        self._look_for_damaged()
         if outcome.error is None:
             self._fetched.add(entry.name)
         else:

@@ -8,7 +8,7 @@ import logging
 import time
 
 from PySide6.QtCore import QObject, QTimer, Slot
-from PySide6.QtWidgets import QMenu, QSystemTrayIcon
+from PySide6.QtWidgets import QApplication, QMenu, QSystemTrayIcon
 
 from app.core.events import Event, Notice, WindowRequested
 from app.ui.actions import Actions
@@ -89,6 +89,7 @@ class Tray(QObject):
     @Slot(object)
     def _show(self, state: ViewState) -> None:
         self.icon.setIcon(state_icon(state.icon))
+        QApplication.setWindowIcon(state_icon(state.icon))
         self.icon.setToolTip(state.tooltip)
 
     @Slot(QSystemTrayIcon.ActivationReason)

@@ -65,7 +65,7 @@ class Unfit:
         return f"{self.model_id} {tr('does not fit')}{fits}"
 
 
-_MENU_CHARACTERS = 60
+_MENU_CHARACTERS = 72
 """A menu is as wide as its longest entry, and a sentence would push it off the screen."""
 
 

@@ -50,7 +50,7 @@ def test_tray_model_that_does_not_fit_is_told_and_shown(
     assert actions.state.line.startswith(f"Ready: {imagined.MODEL_ID} does not fit (what fits: ")
     assert "needs" in actions.state.tooltip
     assert "What fits:" in actions.state.tooltip
-    assert len(actions.line.text()) <= 60
+    assert len(actions.line.text()) <= 72
     _set(core, model__context_tokens=4096, model__slots=1)
     qtbot.waitUntil(lambda: actions.state.icon is IconKind.READY, timeout=WAIT_MS)
     assert actions.state.line == "Ready: no model loaded"

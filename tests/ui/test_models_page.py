@@ -211,6 +211,16 @@ def test_models_page_file_of_a_repository_counts_as_installed(
     qtbot.waitUntil(row.there.isVisible, timeout=WAIT_MS)
 
 
+def test_models_page_names_a_file_that_is_no_model(
+    page: ModelsPage, core: StandInCore, qtbot: QtBot, coolhead_home: Paths
+) -> None:
+    assert not page.damaged.isVisible()
+    (coolhead_home.models / "broken.gguf").write_bytes(b"not a model")
+    core.put(models=())
+    qtbot.waitUntil(page.damaged.isVisible, timeout=WAIT_MS)
+    assert "broken.gguf" in page.damaged.text()
+
+
 def test_memory_page_without_a_model_leads_to_the_models_page(
     core: StandInCore, qtbot: QtBot, coolhead_home: Paths
 ) -> None:

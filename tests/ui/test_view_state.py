@@ -135,7 +135,7 @@ def test_view_state_model_that_does_not_fit_is_no_green_ready() -> None:
 def test_view_state_long_reason_is_cut_in_the_menu_and_whole_in_the_tooltip() -> None:
     reason = "Port 8555 is taken by process 4242 (python3). " * 4
     shown = view_state(Snapshot(state=AppState.FAILED, reason=reason))
-    assert len(shown.menu_line) <= 60
+    assert len(shown.menu_line) <= 72
     assert shown.menu_line.startswith("Failed: Port 8555 is taken")
     assert shown.menu_line.endswith("…")
     assert reason in shown.tooltip
