@@ -18,6 +18,7 @@ os.environ.setdefault("QT_QPA_PLATFORM", "offscreen")
 
 from PySide6.QtWidgets import QApplication
 
+from app.core.paths import HOME_VARIABLE, user_paths
 from app.ui.activity import ActivityLog
 from app.ui.bridge import Bridge
 from app.ui.fields import NumberField
@@ -38,7 +39,8 @@ def measure(moves: int, folder: Path) -> dict[str, float]:
     app = QApplication.instance() or QApplication(["benchmark"])
     core = StandInCore(imagined.snapshot(folder)).start()
     bridge = Bridge(core.handle)
-    panel = Panel(bridge, ActivityLog(), lambda: imagined.machine(16, 8))
+    paths = user_paths({HOME_VARIABLE: str(folder)})
+    panel = Panel(bridge, ActivityLog(), paths, lambda: imagined.machine(16, 8))
     try:
         panel.open_page("Memory")
         deadline_s = time.monotonic() + 20
