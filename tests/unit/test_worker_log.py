@@ -1,7 +1,10 @@
 """The log ring and the pipe that fills it."""
 
 import asyncio
+import fcntl
 import os
+
+import pytest
 
 from app.core.backends.log_ring import KEPT_LINES, LINE_BYTES, READ_BYTES, LogRing, PipeReader
 from tests.fakes.fake_backends import until
@@ -66,3 +69,19 @@ def test_pipe_reader_line_without_an_end_is_delivered_in_pieces() -> None:
         assert sum(map(len, lines)) == sent
 
     asyncio.run(story())
+
+
+@pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="pipes have one size here")
+def test_pipe_reader_closed_reads_all_that_a_large_pipe_holds() -> None:
+    lines: list[bytes] = []
+
+    async def story() -> None:
+        theirs, ours = os.pipe()
+        fcntl.fcntl(ours, fcntl.F_SETPIPE_SZ, 4 * READ_BYTES)
+        reader = PipeReader(theirs, lines.append)
+        os.write(ours, b"x" * (3 * READ_BYTES - 1) + b"\nlast words\n")
+        reader.close()
+        os.close(ours)
+
+    asyncio.run(story())
+    assert lines[-1] == b"last words"

@@ -13,6 +13,7 @@ KEPT_LINES = 400
 LINE_BYTES = 500
 TOLD_LINES = 6
 READ_BYTES = 64 * 1024
+MOST_LAST_READS = 64
 _TROUBLE = (b"error", b"fail", b"invalid", b"abort", b"exception", b" E ", b"out of memory")
 
 
@@ -52,26 +53,29 @@ class PipeReader:
 
     def close(self) -> None:
         """Reads what is still there, then closes; may be called twice."""
-        if self._fd >= 0:
-            self._read()
+        for _ in range(MOST_LAST_READS):  # a child of the worker's could write on for ever
+            if self._fd < 0 or not self._read():
+                break
         self._end()
 
-    def _read(self) -> None:
+    def _read(self) -> bool:
+        """Whether there may be more."""
         try:
             data = os.read(self._fd, READ_BYTES)
         except BlockingIOError:
-            return
+            return False
         except OSError:
             data = b""
         if not data:
             self._end()
-            return
+            return False
         *lines, self._rest = (self._rest + data).split(b"\n")
         if len(self._rest) >= READ_BYTES:
             lines.append(self._rest)
             self._rest = b""
         for line in lines:
             self._on_line(line)
+        return True
 
     def _end(self) -> None:
         if self._fd < 0:
