@@ -7,6 +7,7 @@ a thread of its own, `core-loop`, and Qt has the main one. Called by `app/__main
 import asyncio
 import contextlib
 import functools
+import gc
 import logging
 import os
 import signal
@@ -122,9 +123,16 @@ async def _serve(paths: Paths, loaded: Loaded, port: int | None, *, ends_with_st
             daemon=True,
         ).start()
     await core.start(opens_endpoint=True)
+    _settle_memory()
     print(f"Coolhead serves at {core.handle.snapshot.endpoint}", flush=True)
     await core.wait_closed()
     return 0
+
+
+def _settle_memory() -> None:
+    """What start-up made stays for good: the collector need not walk it again while requests wait."""
+    gc.collect()
+    gc.freeze()
 
 
 def _on_signal(loop: asyncio.AbstractEventLoop, number: int, action: Callable[[], None]) -> None:
@@ -166,6 +174,7 @@ class _CoreThread:
             self._is_up.set()
             return
         self.core = core
+        _settle_memory()
         self._is_up.set()
         await core.wait_closed()
 

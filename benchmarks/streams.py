@@ -43,7 +43,8 @@ async def read_stream(party: Party, body: bytes, gaps_s: list[float]) -> int:
 
 
 async def load(party: Party, streams: int, rate: int, count: int) -> dict[str, float]:
-    body = b'{"model":"m","messages":[],"stream":true,"n":%d,"rate":%d}' % (count, rate)
+    messages = b'[{"role":"user","content":"Count."}]'
+    body = b'{"model":"m","messages":%b,"stream":true,"n":%d,"rate":%d}' % (messages, count, rate)
     gaps_s: list[float] = []
     before_s = party.cpu_s()
     events = sum(await asyncio.gather(*(read_stream(party, body, gaps_s) for _ in range(streams))))
