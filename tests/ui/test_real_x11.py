@@ -164,6 +164,33 @@ def test_memory_page_bar_equals_the_plan_and_apply_waits_for_the_stream(desktop:
     assert [child for child in family if child.is_running()] == []
 
 
+def test_requests_go_on_while_the_gui_stalls_and_a_slot_fails(desktop: Desktop) -> None:
+    desktop.start_panel()
+    desktop.start_tray(program="real_program")
+    url = _endpoint(desktop)
+    desktop.wait_for_icon()
+    first = _Stream(url, 4)
+    first.start()
+    first.join()
+    (desktop.folder / "stall.new").write_text("10")
+    (desktop.folder / "stall.new").rename(desktop.folder / "stall")
+    wait_for("the stall", (desktop.folder / "stalled").exists)
+    stream = _Stream(url, 8)
+    stream.start()
+    stream.join()
+    assert stream.is_whole, stream.error + stream.text[-500:]
+    assert not (desktop.folder / "stall_over").exists()
+    log = desktop.folder / "home" / "logs" / "coolhead.log"
+    wait_for("the stall in the log", lambda: "GUI thread is stalled" in log.read_text())
+    wait_for("the traceback", lambda: "a slot failed on purpose" in log.read_text())
+    assert "in _stall_once" in log.read_text()
+    again = _Stream(url, 4)
+    again.start()
+    again.join()
+    assert again.is_whole, again.error
+    desktop.choose("Quit")
+
+
 def test_second_start_raises_the_window_and_quit_while_loading_is_clean(desktop: Desktop) -> None:
     desktop.start_panel()
     tray = desktop.start_tray(program="real_program")
