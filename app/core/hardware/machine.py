@@ -51,11 +51,6 @@ class Gpu:
     reason: str = ""
     processes: tuple[GpuProcess, ...] = ()
 
-    def used_by(self, pids: Iterable[int]) -> int:
-        """Bytes of this GPU that these processes hold together."""
-        wanted = set(pids)
-        return sum(each.used_bytes for each in self.processes if each.pid in wanted)
-
 
 @dataclass(frozen=True, slots=True)
 class Machine:

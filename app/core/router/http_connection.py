@@ -162,10 +162,6 @@ class Connection(asyncio.Protocol):
     # What the server calls.
 
     @property
-    def is_answering(self) -> bool:
-        return self._exchange is not None
-
-    @property
     def is_idle(self) -> bool:
         """Whether nothing is asked, answered or still to be written on it."""
         is_busy = self._in_request or self._is_write_paused or self._is_ending
